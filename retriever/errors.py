@@ -2,12 +2,14 @@
 
     RetrieverError
     |-- InvalidInput (also ValueError)   yours; before any I/O where no server is needed to know
+    |-- MissingExtra (also ImportError)  an optional package is not there
     `-- ServerError                      the server's
         |-- IndexMissing                 no such index
         |-- SchemaMismatch               the live index is not the one you declared
         |-- NotSupported                 this server cannot do that
         |-- PermissionDenied             this user may not
         |-- SearchTimeout                the server gave up before it was done
+        |-- IndexExists                  inside create_index() only
         `-- ReplyError                   a reply that we cannot read
 
 Connection errors of the client library pass through unrenamed. The servers' wordings differ by
@@ -18,17 +20,13 @@ hence a table, matched without regard to case.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fields.errors import InvalidInput, RetrieverError
-
-if TYPE_CHECKING:
-    from retriever.documents import UpsertReport
 
 __all__ = [
     "IndexMissing",
     "InvalidInput",
+    "MissingExtra",
     "NotSupported",
     "PermissionDenied",
     "ReplyError",
@@ -37,6 +35,10 @@ __all__ = [
     "SearchTimeout",
     "ServerError",
 ]
+
+
+class MissingExtra(RetrieverError, ImportError):
+    """A package of an optional extra is absent or not the pinned one; the message says what to install."""
 
 
 class ServerError(RetrieverError):
@@ -69,3 +71,55 @@ class SearchTimeout(ServerError):
 
 class ReplyError(ServerError):
     """A reply that cannot be read. Never turned into an empty result."""
+
+
+class IndexExists(ServerError):
+    """FT.CREATE found an index of that name; ``create_index()`` compares instead of failing."""
+
+
+# Wording (lower case, anywhere in the message) -> class. The first that is found decides.
+_WORDINGS: tuple[tuple[str, type[ServerError]], ...] = (
+    (r"no such index|unknown index name|index with name .* not found", IndexMissing),
+    (r"index already exists|index .* already exists", IndexExists),
+    (r"nopermissionerror|noperm|no permissions? to|has no permission", PermissionDenied),
+    (r"unknown command '?`?(ft\.|hello)", NotSupported),
+    (r"cannot create index on db != 0", NotSupported),
+    (r"timeout limit was reached|timed? ?out", SearchTimeout),
+)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether a server answered with an error, as opposed to a lost connection or our own fault.
+
+    Recognised by the name of its class, because valkey-py and redis-py have one each.
+    """
+    return any(base.__name__ == "ResponseError" for base in type(error).__mro__)
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Whether the connection broke (a time-out is not one: the server may still be at work)."""
+    names = {base.__name__ for base in type(error).__mro__}
+    return "ConnectionError" in names and "TimeoutError" not in names and "BusyLoadingError" not in names
+
+
+def classify(error: Exception, doing: str) -> Exception:
+    """The error to raise for what a server answered; anything but a server's answer is itself.
+
+    doing: the command, and on what, for the message.
+    """
+    if not is_refusal(error):
+        return error
+    said = str(error)
+    found = ServerError
+    for wording, kind in _WORDINGS:
+        if re.search(wording, f"{type(error).__name__} {said}".lower()):
+            found = kind
+            break
+    advice = _ADVICE.get(found)
+    return found(f"{doing}: {said}" + (f"; {advice}" if advice else ""))
+
+
+_ADVICE: dict[type[ServerError], str] = {
+    IndexMissing: "create_index() makes it",
+    SearchTimeout: "a larger timeout_ms or a narrower filter helps",
+}

@@ -1,0 +1,416 @@
+"""Filters: one expression, compiled for the engine and evaluated on the client alike.
+
+The only place that encodes and escapes. Rules:
+
+* A tree holds negation at its leaves only (De Morgan at construction), because RediSearch answers
+  a doubly negated group wrongly.
+* Values stand inline: Valkey Search binds no parameters inside filters.
+* No spelling at all expresses a control character, NUL, an outer blank, the empty string, a final
+  ``*`` or the separator on both engines, so those few are mapped reversibly into Unicode's private
+  use area, in stored values and in filters alike. With that every string is an exact TAG value.
+* Whatever cannot be meant (an unknown field, None, an empty list) is an error: a lost tenant id
+  must never widen a search.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from math import inf, isfinite
+from typing import Any, Literal, NoReturn, Protocol, TypeAlias
+
+import numpy as np
+
+from fields.errors import InvalidInput
+from fields.names import utf8
+
+TAG_SEPARATOR = "\x1f"
+MAX_TAG_BYTES = 4096  # RediSearch indexes the first 4,096 bytes: longer values would be equal to each other
+MAX_EXACT = 2**53  # engines hold numbers as doubles: 2**53 and 2**53 + 1 are one number to them
+MAX_DEPTH = 100  # RediSearch overflows its parser's stack at 500 nested parentheses
+
+Kind: TypeAlias = Literal["TEXT", "TAG", "NUMERIC", "STORED", "VECTOR"]
+
+
+class Filterable(Protocol):
+    """What a filter needs to know of a declared field."""
+
+    @property
+    def kind(self) -> Kind:
+        """Its kind, which decides the operators."""
+        ...
+
+
+Fields: TypeAlias = Mapping[str, Filterable]
+
+
+class Filter:
+    """A condition on TAG and NUMERIC fields; combine with ``&``, ``|`` and ``~``.
+
+    Built by comparing fields (``Tag("category") == "db"``, ``Numeric("year") >= 2020``), never
+    directly. ``!=`` and ``~`` include documents that lack the field. It has no truth value, which
+    catches ``a == "x" & b == "y"`` and ``a and b``.
+    """
+
+    __slots__ = ()
+
+    def __and__(self, other: Filter) -> Filter:
+        return _group("and", self, other)
+
+    def __or__(self, other: Filter) -> Filter:
+        return _group("or", self, other)
+
+    def __invert__(self) -> Filter:
+        raise NotImplementedError
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            "a Filter is neither true nor false; combine with & | ~ and put parentheses around each comparison"
+        )
+
+    def matches(self, document: Any) -> bool:
+        """Whether the document (or a mapping of its fields) passes; the same answer as the engine's."""
+        return self._matches(getattr(document, "fields", document))
+
+    def _matches(self, values: Mapping[str, Any]) -> bool:
+        raise NotImplementedError
+
+    def _leaves(self) -> Iterator[_Values | _Range]:
+        raise NotImplementedError
+
+    def _text(self) -> str:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class _Values(Filter):
+    """The TAG field holds one of the values."""
+
+    name: str
+    values: tuple[str, ...]
+    kind = "TAG"
+
+    def __invert__(self) -> Filter:
+        return _Not(self)
+
+    def _matches(self, values: Mapping[str, Any]) -> bool:
+        held = values.get(self.name)
+        if held is None:
+            return False
+        if isinstance(held, str):
+            return held in self.values
+        return any(value in self.values for value in held)
+
+    def _leaves(self) -> Iterator[_Values | _Range]:
+        yield self
+
+    def _text(self) -> str:
+        return f"@{self.name}:{{{'|'.join(_escape(encode_tag(value)) for value in self.values)}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Range(Filter):
+    """The NUMERIC field lies between two bounds."""
+
+    name: str
+    low: float = -inf
+    high: float = inf
+    low_open: bool = False
+    high_open: bool = False
+    kind = "NUMERIC"
+
+    def __invert__(self) -> Filter:
+        return _Not(self)
+
+    def _matches(self, values: Mapping[str, Any]) -> bool:
+        held = values.get(self.name)
+        if held is None:
+            return False
+        above = held > self.low if self.low_open else held >= self.low
+        below = held < self.high if self.high_open else held <= self.high
+        return bool(above and below)
+
+    def _leaves(self) -> Iterator[_Values | _Range]:
+        yield self
+
+    def _text(self) -> str:
+        low = ("(" if self.low_open else "") + format_number(self.low)
+        high = ("(" if self.high_open else "") + format_number(self.high)
+        return f"@{self.name}:[{low} {high}]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Not(Filter):
+    part: _Values | _Range
+
+    def __invert__(self) -> Filter:
+        return self.part
+
+    def _matches(self, values: Mapping[str, Any]) -> bool:
+        return not self.part._matches(values)
+
+    def _leaves(self) -> Iterator[_Values | _Range]:
+        yield self.part
+
+    def _text(self) -> str:
+        return "-" + self.part._text()
+
+
+@dataclass(frozen=True, slots=True)
+class _Group(Filter):
+    operator: Literal["and", "or"]
+    parts: tuple[Filter, ...]
+    depth: int
+
+    def __invert__(self) -> Filter:
+        flipped: Literal["and", "or"] = "or" if self.operator == "and" else "and"
+        return _Group(flipped, tuple(~part for part in self.parts), self.depth)
+
+    def _matches(self, values: Mapping[str, Any]) -> bool:
+        results = (part._matches(values) for part in self.parts)
+        return all(results) if self.operator == "and" else any(results)
+
+    def _leaves(self) -> Iterator[_Values | _Range]:
+        for part in self.parts:
+            yield from part._leaves()
+
+    def _text(self) -> str:
+        # Every group stands in its own parentheses: a bare ``a b | c`` means another thing per dialect.
+        return "(" + (" " if self.operator == "and" else "|").join(part._text() for part in self.parts) + ")"
+
+
+def _group(operator: Literal["and", "or"], *filters: object) -> Filter:
+    parts: list[Filter] = []
+    for part in filters:
+        if not isinstance(part, Filter):
+            raise InvalidInput(f"{operator} combines filters, not {part!r}")
+        parts.extend(part.parts if isinstance(part, _Group) and part.operator == operator else [part])
+    if len(parts) == 1:
+        return parts[0]
+    depth = 1 + max(part.depth if isinstance(part, _Group) else 0 for part in parts)
+    if depth > MAX_DEPTH:
+        raise InvalidInput(f"filter nested deeper than {MAX_DEPTH} levels")
+    return _Group(operator, tuple(parts), depth)
+
+
+# --- leaves, from operators (kinds.py) and from mappings ------------------------------------------
+
+
+def tag_in(name: str, values: Iterable[object]) -> Filter:
+    """The TAG field ``name`` holds at least one of the values (strings; at least one)."""
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise InvalidInput(f"filter on {name!r}: a list of strings expected, not {values!r}")
+    checked = tuple(dict.fromkeys(_tag_value(name, value) for value in values))
+    if not checked:
+        raise InvalidInput(f"filter on {name!r}: an empty list matches nothing; leave the filter out or name a value")
+    return _Values(name, checked)
+
+
+def number_range(
+    name: str,
+    low: object = None,
+    high: object = None,
+    *,
+    low_open: bool = False,
+    high_open: bool = False,
+) -> Filter:
+    """The NUMERIC field ``name`` lies between the bounds; None leaves a side open."""
+    bottom = -inf if low is None else number(low, f"filter on {name!r}")
+    top = inf if high is None else number(high, f"filter on {name!r}")
+    if bottom > top:
+        # An error on Valkey Search, empty on RediSearch.
+        raise InvalidInput(f"filter on {name!r}: the range {bottom} to {top} is reversed")
+    return _Range(name, bottom, top, low_open, high_open)
+
+
+def number_in(name: str, values: Iterable[object]) -> Filter:
+    """The NUMERIC field ``name`` equals one of the values (at least one)."""
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise InvalidInput(f"filter on {name!r}: a list of numbers expected, not {values!r}")
+    checked = dict.fromkeys(number(value, f"filter on {name!r}") for value in values)
+    if not checked:
+        raise InvalidInput(f"filter on {name!r}: an empty list matches nothing; leave the filter out or name a value")
+    return _group("or", *(_Range(name, value, value) for value in checked))
+
+
+def number(value: object, what: str) -> int | float:
+    """A finite int or float within +-2**53, or InvalidInput; numpy scalars are numbers, a bool is not."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise InvalidInput(f"{what}: a number expected, not {value!r}")
+    plain: int | float = value.item() if isinstance(value, (np.integer, np.floating)) else value
+    if not isfinite(plain):
+        raise InvalidInput(f"{what}: {plain} is not finite")
+    if not -MAX_EXACT <= plain <= MAX_EXACT:
+        raise InvalidInput(
+            f"{what}: {plain} is beyond 2**53, where engines cannot tell neighbours apart; a Tag keeps it exact"
+        )
+    return plain
+
+
+def _tag_value(name: str, value: object) -> str:
+    if value is None:
+        raise InvalidInput(f"filter on {name!r}: None is no value (a lost id must not widen a search)")
+    if not isinstance(value, str):
+        raise InvalidInput(f"filter on {name!r}: a TAG holds strings, not {value!r}")
+    check_tag(value, f"filter on {name!r}")
+    return str.__str__(value)
+
+
+# --- the mapping form -----------------------------------------------------------------------------
+
+
+def as_filter(spec: Filter | Mapping[str, Any] | None, fields: Fields) -> Filter | None:
+    """A filter in either form as a Filter checked against the declared fields; None means everything.
+
+    spec: a Filter, or a mapping of field name to value or to ``{operator: value}`` (operators eq ne
+    gt gte lt lte in any all contains between), its entries ANDed; ``{}`` is everything.
+    Raises InvalidInput on an unknown field or operator, a TEXT, STORED or VECTOR field, a value of
+    None, an empty list.
+    """
+    if spec is None:
+        return None
+    if isinstance(spec, Filter):
+        for leaf in spec._leaves():
+            kind = _kind(leaf.name, fields)
+            if kind != leaf.kind:
+                raise InvalidInput(f"filter on {leaf.name!r}: the field is {kind}, the filter is for {leaf.kind}")
+        return spec
+    if not isinstance(spec, Mapping):
+        raise InvalidInput(f"filter: a Filter or a mapping expected, not {spec!r}")
+    parts = [part for name, value in spec.items() for part in _entry(name, value, fields)]
+    return _group("and", *parts) if parts else None
+
+
+def filter_text(filter: Filter) -> str:
+    """The filter in query syntax, always one parenthesised group: ``(@category:{db})``."""
+    text = filter._text()
+    return text if isinstance(filter, _Group) else f"({text})"
+
+
+def _kind(name: object, fields: Fields) -> Kind:
+    field = fields.get(name) if isinstance(name, str) else None
+    if field is None:
+        raise InvalidInput(f"filter on unknown field {name!r}; declared: {', '.join(fields) or 'none'}")
+    if field.kind not in ("TAG", "NUMERIC"):
+        raise InvalidInput(f"filter on {name!r}: a {field.kind} field cannot be filtered, TAG and NUMERIC can")
+    return field.kind
+
+
+def _entry(name: str, value: Any, fields: Fields) -> Iterator[Filter]:
+    kind = _kind(name, fields)
+    if isinstance(value, Mapping):
+        if not value:
+            raise InvalidInput(f"filter on {name!r}: no operator given")
+        for operator, operand in value.items():
+            yield _condition(kind, name, operator, operand)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        raise InvalidInput(
+            f"filter on {name!r}: say how a list is meant: "
+            f"{{'any': [...]}}" + (" or {'all': [...]}" if kind == "TAG" else "")
+        )
+    else:
+        yield _condition(kind, name, "eq", value)
+
+
+def _condition(kind: Kind, name: str, operator: object, operand: Any) -> Filter:
+    if kind == "TAG":
+        match operator:
+            case "eq" | "contains":
+                return tag_in(name, [operand])
+            case "ne":
+                return ~tag_in(name, [operand])
+            case "in" | "any":
+                return tag_in(name, operand)
+            case "all":
+                tag_in(name, operand)  # the same checks
+                return _group("and", *(tag_in(name, [value]) for value in operand))
+    else:
+        match operator:
+            case "eq":
+                return number_in(name, [operand])
+            case "ne":
+                return ~number_in(name, [operand])
+            case "in" | "any":
+                return number_in(name, operand)
+            case "gt" | "gte":
+                return number_range(name, low=_given(name, operand), low_open=operator == "gt")
+            case "lt" | "lte":
+                return number_range(name, high=_given(name, operand), high_open=operator == "lt")
+            case "between":
+                if not isinstance(operand, (list, tuple)) or len(operand) != 2:
+                    raise InvalidInput(f"filter on {name!r}: between takes [low, high], not {operand!r}")
+                return number_range(name, _given(name, operand[0]), _given(name, operand[1]))
+    raise InvalidInput(
+        f"filter on {name!r}: unknown operator {operator!r} for a {kind} field; "
+        + ("eq ne in any all contains" if kind == "TAG" else "eq ne gt gte lt lte in any between")
+    )
+
+
+def _given(name: str, bound: object) -> object:
+    if bound is None:
+        raise InvalidInput(f"filter on {name!r}: None is no bound")
+    return bound
+
+
+# --- spelling: numbers and tags -------------------------------------------------------------------
+
+
+def format_number(value: int | float) -> str:
+    """A number as a query spells it: never with an exponent, which not every engine reads."""
+    if value in (inf, -inf):
+        return "inf" if value > 0 else "-inf"
+    if value == 0:
+        return "0"
+    text = repr(value)
+    return format(Decimal(text), "f") if "e" in text else text
+
+
+# Encoded: control characters, DEL, an outer blank, a final *, the empty string, and the characters
+# that the encoding itself uses.
+_ENCODED = re.compile(r"[\x00-\x1f\x7f\ue000-\ue1ff]|\A | \Z|\*\Z|\A\Z")
+_EMPTY = "\ue0ff"
+_SHIFT = "\ue0fe"  # before a character of U+E000..U+E1FF, which follows moved up by 0x200
+_DECODED = re.compile(r"\ue0fe(.)|[\ue000-\ue07f]|\ue0ff", re.DOTALL)
+_SYNTAX = re.compile(r"([\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\x7f])")
+
+
+def encode_tag(value: str) -> str:
+    """The string under which a TAG value is stored and asked for; ``decode_tag`` is its inverse."""
+    return value if value.isalnum() else _ENCODED.sub(_encode, value)
+
+
+def decode_tag(stored: str) -> str:
+    """The TAG value that ``encode_tag`` stored."""
+    return stored if stored.isascii() else _DECODED.sub(_decode, stored)
+
+
+def _encode(match: re.Match[str]) -> str:
+    char = match[0]
+    if not char:
+        return _EMPTY
+    code = ord(char)
+    return _SHIFT + chr(code + 0x200) if code >= 0xE000 else chr(0xE000 + code)
+
+
+def _decode(match: re.Match[str]) -> str:
+    if match[1]:
+        return chr(ord(match[1]) - 0x200)
+    return "" if match[0] == _EMPTY else chr(ord(match[0]) - 0xE000)
+
+
+def _escape(encoded: str) -> str:
+    """A backslash before every ASCII character that is no letter or digit; never before others."""
+    return _SYNTAX.sub(r"\\\1", encoded)
+
+
+def check_tag(value: str, what: str) -> bytes:
+    """The stored bytes of one TAG value, or InvalidInput: lone surrogates, more than 4,096 bytes."""
+    data = utf8(encode_tag(value), what)
+    if len(data) > MAX_TAG_BYTES:
+        raise InvalidInput(
+            f"{what}: {len(data)} bytes; a TAG value holds {MAX_TAG_BYTES} (engines index no more); "
+            f"store a hash of it, or use Stored"
+        )
+    return data

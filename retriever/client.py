@@ -1,0 +1,756 @@
+"""Retriever and AsyncRetriever: the same operations, blocking and awaited.
+
+Every method is one line: it hands a plan to a driver. The two drivers below are the only code that
+talks to a client, runs the user's functions, waits or awaits. Every command is sent undecoded
+(``NEVER_DECODE``), so a client's ``decode_responses`` and protocol make no difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast, overload
+from urllib.parse import urlsplit
+
+import numpy.typing as npt
+
+from fields.errors import InvalidInput
+from retriever.documents import Document, Hit, Hits, IndexReport, Operation, UpsertReport
+from retriever.embedders import Embedder, embed_function, embedder_dims, embedder_name, is_async
+from retriever.engines import Engine
+from retriever.errors import is_lost_connection, is_refusal
+from retriever.operations import index, read, search, write
+from retriever.operations.index import Live
+from retriever.operations.search import Query
+from retriever.plans import Ask, Call, Command, Embed, Page, Plan, Pull, Step, Wait, watched
+from retriever.queries import FilterSpec
+from retriever.rerankers import Reranker
+from retriever.schema import Schema
+
+T = TypeVar("T")
+Hook = Callable[[Operation], None]
+log = logging.getLogger("retriever")
+
+SCHEMES = ("valkey", "valkeys", "redis", "rediss", "unix")
+CONNECT_TIMEOUT_S = 5.0
+# Twice a search's own TIMEOUT of 5 s: an answer that the engine cut short still arrives.
+REPLY_TIMEOUT_S = 10.0
+BATCH_SIZE = 500  # arbitrary; larger gained nothing in benchmarks/upsert.py
+WAIT_S = 600.0  # arbitrary: a million vectors are indexed in about that
+
+
+class Retriever:
+    """A declared index on a server, blocking.
+
+    ``Retriever(client, schema)`` borrows a client (valkey-py or redis-py) and never closes it;
+    ``Retriever.connect(url, schema)`` makes one and owns it. Making either does no I/O.
+
+    embed: texts -> array of shape (n, dims); see ``Embedder``. rerank: see ``Reranker``.
+    engine: a row of ``retriever.engines`` instead of what the server says it is.
+    on_operation: called after each operation with an ``Operation``.
+    Immutable and safe to share between threads. Raises TypeError for an async client or function.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        schema: Schema,
+        *,
+        embed: Embedder | None = None,
+        rerank: Reranker | None = None,
+        engine: Engine | None = None,
+        on_operation: Hook | None = None,
+    ) -> None:
+        _check_client(client, blocking=True)
+        self._live = _live(schema, embed, rerank, engine, blocking=True)
+        self._rerank = rerank
+        self._driver = _Driver(client, embed, owned=False)
+        self._hook = on_operation
+
+    @classmethod
+    def connect(
+        cls,
+        url: str | None,
+        schema: Schema,
+        *,
+        embed: Embedder | None = None,
+        rerank: Reranker | None = None,
+        engine: Engine | None = None,
+        on_operation: Hook | None = None,
+        timeout_s: float = REPLY_TIMEOUT_S,
+    ) -> Self:
+        """A retriever with a client of its own, closed by ``close()`` or the end of a ``with`` block.
+
+        url: ``valkey://``, ``redis://`` or ``unix://``; None takes the environment's ``VALKEY_URL``.
+        timeout_s: seconds to wait for a reply; connecting has 5. A broken connection is tried once
+        more for what may be sent twice.
+        """
+        from valkey import Valkey
+
+        client = Valkey.from_url(checked_url(url), **_options(timeout_s))
+        retriever = cls(client, schema, embed=embed, rerank=rerank, engine=engine, on_operation=on_operation)
+        retriever._driver.owned = True
+        return retriever
+
+    def query(
+        self,
+        *,
+        text: str | None = None,
+        vector: npt.ArrayLike | None = None,
+        k: int = 10,
+        filter: FilterSpec = None,
+        rerank: Reranker | bool | None = None,
+        candidates: int | None = None,
+        max_distance: float | None = None,
+        return_fields: Iterable[str] | None = None,
+        return_vectors: bool = False,
+        ef_runtime: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Hits[Hit]:
+        """The k documents nearest to a text or a vector, nearest first, ties by id. One round trip.
+
+        text: embedded by ``embed``; vector: dims numbers. One of the two.
+        k: 1 to 10,000; fewer come back if fewer pass.
+        filter: a Filter or a mapping (``{"category": "db", "year": {"gte": 2020}}``), applied by the
+            engine before the cut; None and ``{}`` are everything.
+        rerank: a callable, or True for the constructor's; needs text. It sees ``candidates`` (4k)
+            hits and its order wins; ``score`` stays the distance, ``rerank_score`` is its number.
+        max_distance: drops hits farther than this.
+        return_fields: names to bring back (``TEXT_FIELD`` for the text); None is the text and all.
+        ef_runtime: candidates that HNSW looks at; max(100, 4k) unless said; an error for FLAT.
+        timeout_ms: the engine's own limit, 5,000 unless said; ``complete`` tells when it was reached.
+        Raises InvalidInput before any I/O, IndexMissing, ServerError; connection errors as they are.
+        """
+        return self._run(
+            "query",
+            search.query(
+                self._live,
+                self._rerank,
+                text=text,
+                vector=vector,
+                k=k,
+                filter=filter,
+                rerank=rerank,
+                candidates=candidates,
+                max_distance=max_distance,
+                return_fields=return_fields,
+                return_vectors=return_vectors,
+                ef_runtime=ef_runtime,
+                timeout_ms=timeout_ms,
+            ),
+        )
+
+    def query_many(self, queries: Iterable[Query]) -> list[Hits[Hit] | Exception]:
+        """Many queries in one embedder call and one round trip; each has its own hits or its own error.
+
+        queries: mappings of ``query``'s arguments, ``[{"text": "a", "k": 5}, {"vector": v}]``.
+        """
+        return self._run("query_many", search.query_many(self._live, self._rerank, queries))
+
+    def upsert(
+        self,
+        documents: Iterable[Document],
+        *,
+        batch_size: int = BATCH_SIZE,
+        on_batch: Callable[[Sequence[str]], Any] | None = None,
+    ) -> UpsertReport:
+        """Write documents, each replacing the one of its id; streams any iterable, a round trip per batch.
+
+        Each batch is checked and embedded whole before its first write; an id may be in a batch once.
+        No reader sees half of a document. on_batch: told the ids of each batch that was written.
+        The report names every document that the server refused. Whatever stops the upsert is raised
+        as it is and carries how far it came: see ``interruption``; running it again is safe.
+        """
+        return self._run("upsert", write.upsert(self._live, batch_size=batch_size, on_batch=on_batch), documents)
+
+    def update(self, id: str, fields: Mapping[str, Any]) -> bool:
+        """Change the given fields of one document and no others; a value of None removes the field.
+
+        Neither text nor vector change. Answers False, and writes nothing, if there is no such document.
+        """
+        return self._run("update", write.update(self._live, id, fields))
+
+    @overload
+    def get(self, ids: str, *, return_vectors: bool = False) -> Document | None: ...  # type: ignore[overload-overlap]
+    @overload
+    def get(self, ids: Iterable[str], *, return_vectors: bool = False) -> list[Document | None]: ...
+    def get(self, ids: str | Iterable[str], *, return_vectors: bool = False) -> Any:
+        """The document of an id, or a list of them for many, in their order; None where there is none."""
+        return self._run("get", read.get(self._live, ids, return_vectors=return_vectors))
+
+    @overload
+    def exists(self, ids: str) -> bool: ...  # type: ignore[overload-overlap]
+    @overload
+    def exists(self, ids: Iterable[str]) -> list[bool]: ...
+    def exists(self, ids: str | Iterable[str]) -> Any:
+        """Whether there is a document of an id, or of each of many."""
+        return self._run("exists", read.exists(self._live, ids))
+
+    def delete(
+        self, ids: str | Iterable[str] | None = None, *, filter: FilterSpec = None, everything: bool = False
+    ) -> int:
+        """Delete documents by id, or all that pass a filter; answers how many there were.
+
+        An empty list deletes nothing. ``filter={}`` deletes every document and needs everything=True.
+        A filter is evaluated by walking the keys, so that documents which the engine refused to index
+        or has not reached are deleted too; its cost grows with the number of documents.
+        """
+        return self._run("delete", write.delete(self._live, ids, filter, everything=everything))
+
+    def count(self, filter: FilterSpec = None) -> int:
+        """How many documents the index holds, or how many of them pass a filter; the engine counts."""
+        return self._run("count", read.count(self._live, filter))
+
+    def scan(
+        self, filter: FilterSpec = None, *, batch_size: int = 1000, return_vectors: bool = False
+    ) -> Iterator[Document]:
+        """Every document that passes the filter, each once, in no order, by walking the keys.
+
+        Complete under concurrent writes; sees documents that the engine refused. Holds the ids seen.
+        """
+        plan = read.scan(self._live, filter, batch_size=batch_size, return_vectors=return_vectors)
+        return self._driver.stream(plan)
+
+    def create_index(self, *, timeout_s: float = WAIT_S) -> bool:
+        """Make the index if there is none; answers whether this call made it. Safe to call at any time.
+
+        An index that is there is compared: SchemaMismatch says what differs. Documents that are there
+        already are indexed; waits for that up to timeout_s, and queries say so if it was not enough.
+        Raises NotSupported without a search module, InvalidInput if the prefix overlaps another index's.
+        """
+        return self._run("create_index", index.create(self._live, timeout_s))
+
+    def wait_until_indexed(self, *, timeout_s: float = WAIT_S) -> bool:
+        """Wait until the engine has indexed what was there before the index; False if time ran out."""
+        return self._run("wait_until_indexed", index.wait(self._live, timeout_s))
+
+    def describe_index(self) -> IndexReport:
+        """What the live index is: documents, dims, metric, progress, failures with the last one's error."""
+        return self._run("describe_index", index.describe(self._live))
+
+    def drop_index(self, *, delete_documents: bool = False) -> int:
+        """Drop the index, and with delete_documents its documents; answers how many were deleted.
+
+        Without, the documents stay and ``create_index()`` indexes them anew. Never touches a key that
+        this library did not write. An index that is not there is no error.
+        """
+        return self._run("drop_index", write.drop(self._live, delete_documents=delete_documents))
+
+    def close(self) -> None:
+        """Close the client that ``connect`` made; a borrowed one stays open. Safe to call twice."""
+        self._driver.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(index={self._live.schema.name!r})"
+
+    def _run(self, name: str, plan: Plan[T], documents: Iterable[Document] = ()) -> T:
+        if self._hook is None and not log.isEnabledFor(logging.DEBUG):
+            return self._driver.run(plan, documents)
+        watch = _Watch(name, self._live.schema.name, self._hook)
+        with watch:
+            return watch.result(self._driver.run(watched(plan, watch.tally), documents))
+
+
+class AsyncRetriever:
+    """A declared index on a server, awaited. The same operations as Retriever's, with ``await``.
+
+    Takes a client of ``valkey.asyncio`` or ``redis.asyncio``; embed and rerank may be async, and run in
+    a thread if they are not. Holds nothing that belongs to an event loop but its client.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        schema: Schema,
+        *,
+        embed: Embedder | None = None,
+        rerank: Reranker | None = None,
+        engine: Engine | None = None,
+        on_operation: Hook | None = None,
+    ) -> None:
+        _check_client(client, blocking=False)
+        self._live = _live(schema, embed, rerank, engine, blocking=False)
+        self._rerank = rerank
+        self._driver = _AsyncDriver(client, embed, owned=False)
+        self._hook = on_operation
+
+    @classmethod
+    def connect(
+        cls,
+        url: str | None,
+        schema: Schema,
+        *,
+        embed: Embedder | None = None,
+        rerank: Reranker | None = None,
+        engine: Engine | None = None,
+        on_operation: Hook | None = None,
+        timeout_s: float = REPLY_TIMEOUT_S,
+    ) -> Self:
+        """A retriever with a client of its own; no await, it does no I/O. See ``Retriever.connect``."""
+        from valkey.asyncio import Valkey
+
+        client = Valkey.from_url(checked_url(url), **_options(timeout_s))
+        retriever = cls(client, schema, embed=embed, rerank=rerank, engine=engine, on_operation=on_operation)
+        retriever._driver.owned = True
+        return retriever
+
+    async def query(
+        self,
+        *,
+        text: str | None = None,
+        vector: npt.ArrayLike | None = None,
+        k: int = 10,
+        filter: FilterSpec = None,
+        rerank: Reranker | bool | None = None,
+        candidates: int | None = None,
+        max_distance: float | None = None,
+        return_fields: Iterable[str] | None = None,
+        return_vectors: bool = False,
+        ef_runtime: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Hits[Hit]:
+        """See ``Retriever.query``."""
+        return await self._run(
+            "query",
+            search.query(
+                self._live,
+                self._rerank,
+                text=text,
+                vector=vector,
+                k=k,
+                filter=filter,
+                rerank=rerank,
+                candidates=candidates,
+                max_distance=max_distance,
+                return_fields=return_fields,
+                return_vectors=return_vectors,
+                ef_runtime=ef_runtime,
+                timeout_ms=timeout_ms,
+            ),
+        )
+
+    async def query_many(self, queries: Iterable[Query]) -> list[Hits[Hit] | Exception]:
+        """See ``Retriever.query_many``."""
+        return await self._run("query_many", search.query_many(self._live, self._rerank, queries))
+
+    async def upsert(
+        self,
+        documents: Iterable[Document] | AsyncIterable[Document],
+        *,
+        batch_size: int = BATCH_SIZE,
+        on_batch: Callable[[Sequence[str]], Any] | None = None,
+    ) -> UpsertReport:
+        """See ``Retriever.upsert``; also takes an async iterable."""
+        return await self._run("upsert", write.upsert(self._live, batch_size=batch_size, on_batch=on_batch), documents)
+
+    async def update(self, id: str, fields: Mapping[str, Any]) -> bool:
+        """See ``Retriever.update``."""
+        return await self._run("update", write.update(self._live, id, fields))
+
+    @overload
+    async def get(self, ids: str, *, return_vectors: bool = False) -> Document | None: ...  # type: ignore[overload-overlap]
+    @overload
+    async def get(self, ids: Iterable[str], *, return_vectors: bool = False) -> list[Document | None]: ...
+    async def get(self, ids: str | Iterable[str], *, return_vectors: bool = False) -> Any:
+        """See ``Retriever.get``."""
+        return await self._run("get", read.get(self._live, ids, return_vectors=return_vectors))
+
+    @overload
+    async def exists(self, ids: str) -> bool: ...  # type: ignore[overload-overlap]
+    @overload
+    async def exists(self, ids: Iterable[str]) -> list[bool]: ...
+    async def exists(self, ids: str | Iterable[str]) -> Any:
+        """See ``Retriever.exists``."""
+        return await self._run("exists", read.exists(self._live, ids))
+
+    async def delete(
+        self, ids: str | Iterable[str] | None = None, *, filter: FilterSpec = None, everything: bool = False
+    ) -> int:
+        """See ``Retriever.delete``."""
+        return await self._run("delete", write.delete(self._live, ids, filter, everything=everything))
+
+    async def count(self, filter: FilterSpec = None) -> int:
+        """See ``Retriever.count``."""
+        return await self._run("count", read.count(self._live, filter))
+
+    def scan(
+        self, filter: FilterSpec = None, *, batch_size: int = 1000, return_vectors: bool = False
+    ) -> AsyncIterator[Document]:
+        """See ``Retriever.scan``; iterate with ``async for``."""
+        plan = read.scan(self._live, filter, batch_size=batch_size, return_vectors=return_vectors)
+        return self._driver.stream(plan)
+
+    async def create_index(self, *, timeout_s: float = WAIT_S) -> bool:
+        """See ``Retriever.create_index``."""
+        return await self._run("create_index", index.create(self._live, timeout_s))
+
+    async def wait_until_indexed(self, *, timeout_s: float = WAIT_S) -> bool:
+        """See ``Retriever.wait_until_indexed``."""
+        return await self._run("wait_until_indexed", index.wait(self._live, timeout_s))
+
+    async def describe_index(self) -> IndexReport:
+        """See ``Retriever.describe_index``."""
+        return await self._run("describe_index", index.describe(self._live))
+
+    async def drop_index(self, *, delete_documents: bool = False) -> int:
+        """See ``Retriever.drop_index``."""
+        return await self._run("drop_index", write.drop(self._live, delete_documents=delete_documents))
+
+    async def close(self) -> None:
+        """See ``Retriever.close``."""
+        await self._driver.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(index={self._live.schema.name!r})"
+
+    async def _run(self, name: str, plan: Plan[T], documents: Iterable[Document] | AsyncIterable[Document] = ()) -> T:
+        if self._hook is None and not log.isEnabledFor(logging.DEBUG):
+            return await self._driver.run(plan, documents)
+        watch = _Watch(name, self._live.schema.name, self._hook)
+        with watch:
+            return watch.result(await self._driver.run(watched(plan, watch.tally), documents))
+
+
+# --- the two drivers ------------------------------------------------------------------------------
+
+
+class _Driver:
+    """Runs plans on a blocking client."""
+
+    def __init__(self, client: Any, embed: Embedder | None, *, owned: bool) -> None:
+        self.client = client
+        self.embed = embed
+        self.owned = owned
+
+    def run(self, plan: Plan[T], documents: Iterable[Document] = ()) -> T:
+        source = _iterator(documents)
+        try:
+            step = next(plan)
+            while True:
+                try:
+                    answer = self.answer(step, source)
+                except BaseException as error:
+                    step = plan.throw(error)
+                else:
+                    step = plan.send(answer)
+        except StopIteration as end:
+            return cast(T, end.value)
+        finally:
+            plan.close()
+
+    def stream(self, plan: Plan[None]) -> Iterator[Any]:
+        try:
+            step = next(plan)
+            while True:
+                if isinstance(step, Page):
+                    yield from step.items
+                    step = plan.send(None)
+                    continue
+                try:
+                    answer = self.answer(step, iter(()))
+                except BaseException as error:
+                    step = plan.throw(error)
+                else:
+                    step = plan.send(answer)
+        except StopIteration:
+            return
+        finally:
+            plan.close()
+
+    def answer(self, step: Step, source: Iterator[Document]) -> Any:
+        match step:
+            case Ask(commands):
+                started = time.perf_counter()
+                replies = self.send(commands)
+                return replies, time.perf_counter() - started
+            case Embed(texts, kind):
+                return self.call(_embedder(self.embed, kind), list(texts))
+            case Call(function, args):
+                return self.call(function, *args)
+            case Wait(seconds):
+                time.sleep(seconds)
+                return time.monotonic()
+            case Pull(size):
+                return list(islice(source, size))
+        raise TypeError(f"no answer to {step!r}")
+
+    def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        try:
+            return self.send_once(commands)
+        except Exception as error:
+            if not (self.owned and is_lost_connection(error) and all(command.repeatable for command in commands)):
+                raise
+            return self.send_once(commands)
+
+    def send_once(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        if len(commands) == 1:
+            try:
+                return [self.client.execute_command(*commands[0].args, NEVER_DECODE=True)]
+            except Exception as error:
+                if is_refusal(error):
+                    return [error]
+                raise
+        with self.client.pipeline(transaction=False) as pipeline:
+            for command in commands:
+                pipeline.execute_command(*command.args, NEVER_DECODE=True)
+            # raise_on_error would put whole commands, vectors and texts, into the message.
+            return cast("list[Any]", pipeline.execute(raise_on_error=False))
+
+    @staticmethod
+    def call(function: Callable[..., Any], *args: Any) -> Any:
+        result = function(*args)
+        if inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            raise TypeError(f"{function!r} returned an awaitable, which Retriever cannot await; AsyncRetriever can")
+        return result
+
+    def close(self) -> None:
+        if self.owned:
+            self.client.close()
+
+
+class _AsyncDriver:
+    """Runs plans on an async client."""
+
+    def __init__(self, client: Any, embed: Embedder | None, *, owned: bool) -> None:
+        self.client = client
+        self.embed = embed
+        self.owned = owned
+
+    async def run(self, plan: Plan[T], documents: Iterable[Document] | AsyncIterable[Document] = ()) -> T:
+        source = documents.__aiter__() if isinstance(documents, AsyncIterable) else _iterator(documents)
+        try:
+            step = next(plan)
+            while True:
+                try:
+                    answer = await self.answer(step, source)
+                except BaseException as error:
+                    step = plan.throw(error)
+                else:
+                    step = plan.send(answer)
+        except StopIteration as end:
+            return cast(T, end.value)
+        finally:
+            plan.close()
+
+    async def stream(self, plan: Plan[None]) -> AsyncIterator[Any]:
+        try:
+            step = next(plan)
+            while True:
+                if isinstance(step, Page):
+                    for item in step.items:
+                        yield item
+                    step = plan.send(None)
+                    continue
+                try:
+                    answer = await self.answer(step, iter(()))
+                except BaseException as error:
+                    step = plan.throw(error)
+                else:
+                    step = plan.send(answer)
+        except StopIteration:
+            return
+        finally:
+            plan.close()
+
+    async def answer(self, step: Step, source: Iterator[Document] | AsyncIterator[Document]) -> Any:
+        match step:
+            case Ask(commands):
+                started = time.perf_counter()
+                replies = await self.send(commands)
+                return replies, time.perf_counter() - started
+            case Embed(texts, kind):
+                return await self.call(_embedder(self.embed, kind), list(texts))
+            case Call(function, args):
+                return await self.call(function, *args)
+            case Wait(seconds):
+                await asyncio.sleep(seconds)
+                return time.monotonic()
+            case Pull(size):
+                return await _take(source, size)
+        raise TypeError(f"no answer to {step!r}")
+
+    async def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        try:
+            return await self.send_once(commands)
+        except RuntimeError as error:
+            if "different loop" in str(error) or "Event loop is closed" in str(error):
+                raise InvalidInput("this client belongs to another event loop; make one per loop") from error
+            raise
+        except Exception as error:
+            if not (self.owned and is_lost_connection(error) and all(command.repeatable for command in commands)):
+                raise
+            return await self.send_once(commands)
+
+    async def send_once(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        if len(commands) == 1:
+            try:
+                return [await self.client.execute_command(*commands[0].args, NEVER_DECODE=True)]
+            except Exception as error:
+                if is_refusal(error):
+                    return [error]
+                raise
+        async with self.client.pipeline(transaction=False) as pipeline:
+            for command in commands:
+                pipeline.execute_command(*command.args, NEVER_DECODE=True)
+            return cast("list[Any]", await pipeline.execute(raise_on_error=False))
+
+    @staticmethod
+    async def call(function: Callable[..., Any], *args: Any) -> Any:
+        if is_async(function):
+            return await function(*args)
+        result = await asyncio.to_thread(function, *args)
+        return await result if inspect.isawaitable(result) else result
+
+    async def close(self) -> None:
+        if self.owned:
+            await self.client.aclose()
+
+
+async def _take(source: Iterator[Document] | AsyncIterator[Document], count: int) -> list[Document]:
+    if not isinstance(source, AsyncIterator):
+        return list(islice(source, count))
+    taken: list[Document] = []
+    while len(taken) < count:
+        try:
+            taken.append(await source.__anext__())
+        except StopAsyncIteration:
+            break
+    return taken
+
+
+def _iterator(documents: Any) -> Iterator[Document]:
+    if isinstance(documents, AsyncIterable):
+        raise TypeError("an async iterable needs AsyncRetriever")
+    if isinstance(documents, (str, bytes, Mapping)) or not isinstance(documents, Iterable):
+        raise InvalidInput(f"documents: an iterable of Documents expected, not {documents!r}")
+    return iter(documents)
+
+
+def _embedder(embed: Embedder | None, kind: Any) -> Callable[..., Any]:
+    assert embed is not None  # a plan embeds only where there is an embedder
+    return embed_function(embed, kind)
+
+
+# --- making one -----------------------------------------------------------------------------------
+
+
+def _live(
+    schema: Schema, embed: Embedder | None, rerank: Reranker | None, engine: Engine | None, *, blocking: bool
+) -> Live:
+    if not isinstance(schema, Schema):
+        raise InvalidInput(f"schema: a Schema expected, not {schema!r}")
+    live = Live(schema, blocking=blocking, engine=engine)
+    if rerank is not None:
+        live.check_callable(rerank, "rerank")
+    if embed is None:
+        return live
+    live.embeds = True
+    for kind in ("document", "query"):
+        live.check_callable(embed_function(embed, kind), "embed")
+    live.embedder = embedder_name(embed)
+    dims = embedder_dims(embed)
+    if dims is not None and live.dims is None:
+        live.schema = schema.with_dims(dims)
+    if dims is not None and dims != live.dims:
+        raise InvalidInput(
+            f"the embedder {live.embedder or 'given'} makes {dims} dimensions, the schema has {live.dims}"
+        )
+    return live
+
+
+def _check_client(client: Any, *, blocking: bool) -> None:
+    send = getattr(client, "execute_command", None)
+    if not callable(send) or not hasattr(client, "pipeline"):
+        raise TypeError(f"a client of valkey-py or redis-py expected, not {type(client).__name__}")
+    if is_async(send) is blocking:
+        ours, other = ("Retriever", "AsyncRetriever") if blocking else ("AsyncRetriever", "Retriever")
+        kind = "an async" if blocking else "a blocking"
+        raise TypeError(f"{ours} was given {kind} client ({type(client).__module__}); {other} takes it")
+
+
+def checked_url(url: str | None) -> str:
+    """The URL, or the environment's VALKEY_URL. InvalidInput names no more of it than its scheme."""
+    found = os.environ.get("VALKEY_URL") if url is None else url
+    if not found:
+        raise InvalidInput("no server: pass a URL, set VALKEY_URL, or start one with retriever.embedded.EmbeddedServer")
+    if not isinstance(found, str):
+        raise InvalidInput(f"url: a string expected, not {type(found).__name__}")
+    scheme = urlsplit(found).scheme
+    if scheme not in SCHEMES:
+        raise InvalidInput(f"url scheme {scheme!r}: one of {', '.join(f'{each}://' for each in SCHEMES)}")
+    return found
+
+
+def _options(timeout_s: float) -> dict[str, Any]:
+    return {
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": CONNECT_TIMEOUT_S,
+        "socket_keepalive": True,
+    }
+
+
+class _Watch:
+    """Times one operation and tells the hook and the log; names and sizes only, never contents."""
+
+    def __init__(self, name: str, index: str, hook: Hook | None) -> None:
+        self.name, self.index, self.hook = name, index, hook
+        self.commands = self.hits = 0
+        self.complete = True
+        self.started = time.perf_counter()
+
+    def tally(self, step: Step) -> None:
+        if not isinstance(step, Ask):
+            return
+        self.commands += len(step.commands)
+        if log.isEnabledFor(logging.DEBUG):
+            for command in step.commands:
+                size = sum(len(arg) for arg in command.args if isinstance(arg, (str, bytes)))
+                log.debug("%s %s: %s, %d bytes", self.name, self.index, command.args[0], size)
+
+    def result(self, result: T) -> T:
+        match result:
+            case Hits():
+                self.hits, self.complete = len(result), result.complete
+            case UpsertReport():
+                self.hits, self.complete = result.written, not result.failed
+            case bool() | None:
+                pass
+            case int():
+                self.hits = result
+            case list():
+                self.hits = sum(len(each) if isinstance(each, Hits) else each is not None for each in result)
+        return result
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        seconds = time.perf_counter() - self.started
+        failed = kind.__name__ if kind else None
+        log.debug("%s %s: %.4f s, %d commands, %s", self.name, self.index, seconds, self.commands, failed or "done")
+        if self.hook is not None:
+            self.hook(
+                Operation(self.name, self.index, seconds, self.commands, self.hits, self.complete and not kind, failed)
+            )

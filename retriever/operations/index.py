@@ -1,0 +1,335 @@
+"""The life of an index: probe, create, compare, describe, wait, drop.
+
+Beside the index stands one hash of metadata that says what was declared. It is claimed in one step
+before FT.CREATE; whoever comes second compares. So twenty processes may create the same index at
+once, and two programs that mean different things find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fields.errors import InvalidInput
+from fields.names import GENERATION
+from fields.vectors import embedding_matrix
+from retriever.documents import IndexReport
+from retriever.embedders import is_async
+from retriever.engines import Engine, Server
+from retriever.errors import IndexExists, IndexMissing, NotSupported, SchemaMismatch, ServerError
+from retriever.plans import Arg, Command, Embed, Plan, Wait, ask_all, ask_one
+from retriever.replies import IndexInfo, done, index_info, index_names, integer, text_map
+from retriever.replies import server as read_server
+from retriever.schema import LAYOUT, Schema, build_ft_create_args
+
+# Sets the whole hash or nothing: two creators cannot mix their halves.
+_CLAIM = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end redis.call('HSET', KEYS[1], unpack(ARGV)) return 1"
+
+
+@dataclass(slots=True)
+class Live:
+    """A declared index and what was learned of the live one so far.
+
+    Shared by all plans of one Retriever, also across threads: whatever is learned is the same for
+    all, so learning it twice does no harm.
+    blocking: a blocking driver runs the plans, so nothing of the user's may be async.
+    embeds: there is an embedder; embedder: its name, if it has one.
+    engine: given by the user instead of the probe's. shapes: a cache of ``search``.
+    filling: this process saw a backfill that has not been seen to end.
+    """
+
+    schema: Schema
+    blocking: bool = True
+    embeds: bool = False
+    embedder: str | None = None
+    engine: Engine | None = None
+    server: Server | None = None
+    checked: bool = False  # against what is stored, since the first write
+    filling: bool = False
+    shapes: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def dims(self) -> int | None:
+        """The vector's length, once known."""
+        return self.schema.vector.dims
+
+    def check_callable(self, function: object, what: str) -> Callable[..., Any]:
+        """The function itself, if it can be called here: InvalidInput if not, TypeError if it is async."""
+        if not callable(function) or isinstance(function, type):
+            raise InvalidInput(f"{what}: a callable expected, not {function!r}")
+        if self.blocking and is_async(function):
+            raise TypeError(f"{what} is a coroutine function, which Retriever cannot await; AsyncRetriever can")
+        return function
+
+
+def probe(live: Live) -> Plan[Server]:
+    """Which server this is; asked once."""
+    if live.server is None:
+        live.server = yield from ask_one(Command(("HELLO",), read_server))
+    return live.server
+
+
+def search_engine(live: Live) -> Plan[Engine]:
+    """The row of the engine that answers, or the one the user named. NotSupported if there is none."""
+    if live.engine is not None:
+        return live.engine
+    server = yield from probe(live)
+    if server.engine is None:
+        raise NotSupported(
+            f"{server}: an index needs Valkey with Valkey Search (the valkey-bundle image) or a RediSearch server"
+        )
+    if server.cluster and not server.engine.covers_cluster:
+        raise NotSupported(f"{server} in cluster mode answers from one shard only, without an error")
+    return server.engine
+
+
+def info_command(name: str) -> Command[IndexInfo]:
+    """FT.INFO of an index."""
+    return Command(("FT.INFO", name), index_info)
+
+
+def _metadata_command(schema: Schema) -> Command[dict[str, str]]:
+    return Command(("HGETALL", schema.metadata_key), text_map, schema.metadata_key)
+
+
+def known_schema(live: Live) -> Plan[Schema]:
+    """The schema with its dimensions; asks the live index if they are not known. One round trip at most."""
+    if live.dims is None:
+        info = yield from ask_one(info_command(live.schema.name))
+        _learn_dims(live, info)
+    return live.schema
+
+
+def _learn_dims(live: Live, info: IndexInfo) -> None:
+    attribute = info.attributes.get(live.schema.vector.name, {})
+    if live.dims is None and "dims" in attribute:
+        live.schema = live.schema.with_dims(attribute["dims"])
+
+
+def _embedder_dims(live: Live) -> Plan[None]:
+    """Learn the dimensions from the embedder by embedding one word, if it does not state them."""
+    if live.dims is None and live.embeds:
+        rows = yield Embed(("dimensions",), "document")
+        live.schema = live.schema.with_dims(embedding_matrix(rows, 1, None).shape[1])
+
+
+def create(live: Live, timeout_s: float) -> Plan[bool]:
+    """Make the index if there is none, compare it if there is one, wait until it is filled.
+
+    Answers whether this call made it.
+    """
+    engine = yield from search_engine(live)
+    yield from _embedder_dims(live)
+    schema = live.schema
+    stored, info, names = yield from ask_all(
+        (_metadata_command(schema), info_command(schema.name), Command(("FT._LIST",), index_names))
+    )
+    _raise_unless(stored, names)
+    made = False
+    if isinstance(info, IndexInfo):
+        _learn_dims(live, info)
+        _compare_live(live.schema, info)
+        yield from _claim(live)
+    else:
+        _raise_unless(info, but=IndexMissing)
+        if live.dims is None:
+            raise InvalidInput(
+                f"index {schema.name!r}: the dimensions are not known; pass Vector(dims=...), or an embedder"
+            )
+        args = build_ft_create_args(schema, engine=engine)
+        yield from _check_prefix(schema, names)
+        claimed = yield from _claim(live)
+        made = yield from _create(live, args, claimed=claimed)
+    live.checked = True
+    yield from wait(live, timeout_s)
+    return made
+
+
+def _create(live: Live, args: Sequence[str | int], *, claimed: bool) -> Plan[bool]:
+    try:
+        yield from ask_one(Command(tuple(args), done, repeatable=False))
+    except IndexExists:
+        info = yield from ask_one(info_command(live.schema.name))
+        _compare_live(live.schema, info)
+        return False
+    except Exception:
+        if claimed:
+            # Nothing was made under the claim, so it must not stand in the way of another schema.
+            yield from ask_one(Command(("DEL", live.schema.metadata_key), integer, live.schema.metadata_key))
+        raise
+    return True
+
+
+def _check_prefix(schema: Schema, names: Iterable[str]) -> Plan[None]:
+    """Refuse a prefix that is the start of another index's, or the other way round."""
+    others = [name for name in names if name.split(GENERATION)[0] != schema.name]
+    infos = yield from ask_all([info_command(name) for name in others])
+    for name, info in zip(others, infos, strict=True):
+        if isinstance(info, IndexMissing):
+            continue  # dropped in between
+        _raise_unless(info)
+        for prefix in info.prefixes:
+            if prefix.startswith(schema.prefix) or schema.prefix.startswith(prefix):
+                raise InvalidInput(
+                    f"prefix {schema.prefix!r} of index {schema.name!r} overlaps {prefix!r} of index {name!r}: "
+                    f"each would hold the other's documents"
+                )
+
+
+def _claim(live: Live) -> Plan[bool]:
+    """Write the metadata if there are none, else compare them. Answers whether they were written."""
+    schema = live.schema
+    metadata: dict[str, str] = {
+        "layout": str(LAYOUT),
+        "schema": schema.to_json(),
+        "dims": str(schema.vector.dims),
+        "metric": schema.vector.metric,
+        "generation": "1",
+    }
+    if live.embedder is not None:
+        metadata["embedder"] = live.embedder
+    key = schema.metadata_key
+    args: tuple[Arg, ...] = ("EVAL", _CLAIM, 1, key, *(word for pair in metadata.items() for word in pair))
+    claimed, stored = yield from ask_all((Command(args, integer, key), _metadata_command(schema)))
+    _raise_unless(claimed, stored)
+    compare_stored(live, stored)
+    return bool(claimed)
+
+
+def compare_stored(live: Live, stored: dict[str, str]) -> None:
+    """Raise SchemaMismatch unless the stored metadata describe this very index and embedder."""
+    schema = live.schema
+    if "schema" not in stored:
+        raise SchemaMismatch(f"key {schema.metadata_key!r} is no metadata of ours; the index needs that place")
+    if stored.get("layout") != str(LAYOUT):
+        raise SchemaMismatch(
+            f"index {schema.name!r} is stored in layout {stored.get('layout')!r}; this release knows {LAYOUT}"
+        )
+    found = schema.differences(stored["schema"])
+    theirs = stored.get("embedder")
+    if live.embedder is not None and theirs is not None and live.embedder != theirs:
+        found.append(f"embedder: {live.embedder!r} given, {theirs!r} made its vectors")
+    if found:
+        raise _mismatch(schema, found)
+
+
+def _compare_live(schema: Schema, info: IndexInfo) -> None:
+    found = schema.live_differences(info)
+    if found:
+        raise _mismatch(schema, found)
+
+
+def _mismatch(schema: Schema, found: list[str]) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"index {schema.name!r} is not what was declared: {'; '.join(found)}. Declare what it is, take another "
+        f"name, or drop_index() and create it anew",
+        tuple(found),
+    )
+
+
+def ready_to_write(live: Live, first_dims: int | None = None) -> Plan[Schema]:
+    """Before the first write: learn the engine, compare what is stored, adopt an index without metadata.
+
+    first_dims: the length of the first document's vector. Where nothing else told the dimensions,
+    nobody can have made the index yet, so it is made now, from them.
+    """
+    if live.checked:
+        return live.schema
+    yield from search_engine(live)
+    yield from _embedder_dims(live)
+    stored, info = yield from ask_all((_metadata_command(live.schema), info_command(live.schema.name)))
+    _raise_unless(stored)
+    if isinstance(info, IndexMissing):
+        if live.dims is None and first_dims is not None:
+            live.schema = live.schema.with_dims(first_dims)
+            yield from create(live, timeout_s=60)
+            return live.schema
+        lost = "; its metadata are there, so the server lost it" if stored else ""
+        raise IndexMissing(f"no index {live.schema.name!r}{lost}; create_index() makes it") from info
+    _raise_unless(info)
+    _learn_dims(live, info)
+    _compare_live(live.schema, info)
+    if stored:
+        compare_stored(live, stored)
+        if live.embedder is not None and "embedder" not in stored:
+            key = live.schema.metadata_key
+            yield from ask_one(Command(("HSETNX", key, "embedder", live.embedder), integer, key))
+    else:
+        yield from _claim(live)
+    live.filling = info.indexing
+    live.checked = True
+    return live.schema
+
+
+def wait(live: Live, timeout_s: float) -> Plan[bool]:
+    """Wait until the engine has indexed the keys that were there before the index; False if time ran out."""
+    started = yield Wait(0)
+    pause = 0.002
+    while True:
+        info = yield from ask_one(info_command(live.schema.name))
+        live.filling = info.indexing
+        if not info.indexing:
+            return True
+        now = yield Wait(pause)
+        if now - started >= timeout_s:
+            return False
+        pause = min(2 * pause, 0.2)
+
+
+def describe(live: Live) -> Plan[IndexReport]:
+    """What the live index is. Read only."""
+    server = yield from probe(live)
+    stored, info = yield from ask_all((_metadata_command(live.schema), info_command(live.schema.name)))
+    _raise_unless(stored, info)
+    live.filling = info.indexing
+    vector = info.attributes.get(live.schema.vector.name)
+    if vector is None or vector["type"] != "VECTOR":
+        raise SchemaMismatch(f"index {live.schema.name!r} has no vector {live.schema.vector.name!r}")
+    return IndexReport(
+        name=live.schema.name,
+        prefix=", ".join(info.prefixes),
+        documents=info.documents,
+        dims=vector["dims"],
+        metric=vector["metric"],
+        algorithm=vector["algorithm"],
+        indexing=info.indexing,
+        percent_indexed=info.percent_indexed,
+        failures=info.failures,
+        last_error=info.last_error,
+        last_error_key=info.last_error_key,
+        engine=str(server),
+        embedder=stored.get("embedder"),
+    )
+
+
+def stored_schema(name: str) -> Plan[Schema]:
+    """The schema that a live index was declared with, from its metadata. Two round trips."""
+    info = yield from ask_one(info_command(name))
+    key = info.prefixes[0][:-1]
+    stored = yield from ask_one(Command(("HGETALL", key), text_map, key))
+    if "schema" not in stored:
+        raise SchemaMismatch(f"index {name!r} has no metadata at {key!r}; it was not made by this library")
+    return Schema.from_json(name, stored["schema"])
+
+
+def drop_definition(live: Live) -> Plan[None]:
+    """Drop the index and its metadata; the documents stay. An index that is not there is dropped already."""
+    schema = live.schema
+    # FT.DROPINDEX and never its DD: that deletes whatever lies under the prefix.
+    dropped, deleted = yield from ask_all(
+        (
+            Command(("FT.DROPINDEX", schema.name), done, repeatable=False),
+            Command(("DEL", schema.metadata_key), integer, schema.metadata_key),
+        )
+    )
+    _raise_unless(dropped, but=IndexMissing)
+    _raise_unless(deleted)
+    live.checked = False
+
+
+def _raise_unless(*answers: Any, but: type[ServerError] | None = None) -> None:
+    """Raise the first answer that is an exception of another class than the one expected."""
+    for answer in answers:
+        if isinstance(answer, Exception) and not (but and isinstance(answer, but)):
+            raise answer

@@ -1,0 +1,168 @@
+"""Reading documents by id, and all of them: ``get``, ``exists``, ``count``, ``scan``.
+
+``scan`` walks the keys and evaluates the filter here. It is complete under concurrent writes, sees
+what the index refused or has not reached, and so is what every count and delete can be held against.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Sequence
+
+from fields.errors import InvalidInput
+from fields.filters import Filter, as_filter
+from fields.names import TEXT_FIELD, check_id
+from fields.vectors import vector_from_bytes
+from retriever.documents import Document
+from retriever.errors import ReplyError, SearchTimeout, ServerError
+from retriever.operations.index import Live, info_command, search_engine
+from retriever.plans import Ask, Command, Page, Plan, ask_all, ask_one, parsed
+from retriever.queries import DEFAULT_TIMEOUT_MS, FilterSpec, check_int, count_command
+from retriever.replies import integer, scan_page, values
+from retriever.schema import Schema
+
+MAX_PAGE = 10_000
+START = 0  # of a SCAN, and its end
+_CHUNK = 500  # keys per round trip of get; arbitrary
+log = logging.getLogger("retriever")
+
+
+def id_list(ids: str | Iterable[str]) -> list[str]:
+    """One id or many as a list, each checked."""
+    if not isinstance(ids, Iterable):
+        raise InvalidInput(f"ids: an id or a list of them expected, not {ids!r}")
+    return [check_id(id) for id in ([ids] if isinstance(ids, str) else ids)]
+
+
+def get(live: Live, ids: str | Iterable[str], *, return_vectors: bool) -> Plan[Document | list[Document | None] | None]:
+    """The document of one id, or those of many in their order; None where there is none."""
+    checked = id_list(ids)
+    documents: list[Document | None] = []
+    for start in range(0, len(checked), _CHUNK):
+        chunk = checked[start : start + _CHUNK]
+        rows = yield from _rows(live.schema, [live.schema.prefix + id for id in chunk], return_vectors)
+        for id, row in zip(chunk, rows, strict=True):
+            if isinstance(row, Exception):
+                raise row
+            documents.append(_document(live.schema, id, row, return_vectors))
+    return documents[0] if isinstance(ids, str) else documents
+
+
+def exists(live: Live, ids: str | Iterable[str]) -> Plan[bool | list[bool]]:
+    """Whether there is a document of one id, or of each of many. One round trip."""
+    keys = [live.schema.prefix + id for id in id_list(ids)]
+    answers = yield from ask_all([Command(("EXISTS", key), integer, key) for key in keys])
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+    found = [bool(answer) for answer in answers]
+    return found[0] if isinstance(ids, str) else found
+
+
+def count(live: Live, filter: FilterSpec) -> Plan[int]:
+    """How many documents the index holds, or how many of them pass a filter; the engine counts."""
+    checked = as_filter(filter, live.schema.by_name)
+    if checked is None:
+        info = yield from ask_one(info_command(live.schema.name))
+        return info.documents
+    engine = yield from search_engine(live)
+    command = count_command(live.schema, checked, DEFAULT_TIMEOUT_MS)
+    (reply,), seconds = yield Ask((command,))
+    total = parsed(command, reply)
+    if seconds * 1000 >= DEFAULT_TIMEOUT_MS:
+        raise SearchTimeout(f"counting took {seconds:.1f} s; the engine may have stopped early")
+    if engine.count_limit is None or total < engine.count_limit:
+        return total
+    # The engine stops counting there; walking the keys does not.
+    ids = yield from matching_ids(live, checked)
+    return len(ids)
+
+
+def scan(live: Live, filter: FilterSpec, *, batch_size: int, return_vectors: bool) -> Plan[None]:
+    """Every document that passes the filter, in pages, each id once, in no order."""
+    check_int("batch_size", batch_size, MAX_PAGE)
+    checked = as_filter(filter, live.schema.by_name)
+    # SCAN may name a key twice while the server's table is being resized.
+    seen: set[str] = set()
+    cursor = START
+    while True:
+        documents, cursor = yield from page(live, cursor, checked, batch_size, return_vectors=return_vectors)
+        fresh = [document for document in documents if document.id not in seen]
+        seen.update(document.id for document in fresh)
+        if fresh:
+            yield Page(fresh)
+        if cursor == START:
+            return
+
+
+def matching_ids(live: Live, filter: Filter | None) -> Plan[set[str]]:
+    """The ids of every document that passes, by walking the keys."""
+    ids: set[str] = set()
+    cursor = START
+    while True:
+        documents, cursor = yield from page(live, cursor, filter, 1000)
+        ids.update(document.id for document in documents)
+        if cursor == START:
+            return ids
+
+
+def page(
+    live: Live, cursor: int, filter: Filter | None, batch_size: int, *, return_vectors: bool = False
+) -> Plan[tuple[list[Document], int]]:
+    """The documents of one SCAN page that pass the filter, and the next cursor.
+
+    Hashes under the prefix that another program wrote are passed over and counted in the log.
+    """
+    schema = live.schema
+    pattern = re.sub(r"([*?\[\]\\^-])", r"\\\1", schema.prefix) + "*"
+    scan = Command(("SCAN", cursor, "MATCH", pattern, "COUNT", batch_size, "TYPE", "hash"), scan_page)
+    cursor, keys = yield from ask_one(scan)
+    rows = yield from _rows(schema, keys, return_vectors)
+    documents, foreign = [], 0
+    for key, row in zip(keys, rows, strict=True):
+        try:
+            if isinstance(row, Exception):
+                raise row  # the key became something else since it was scanned
+            id = key[len(schema.prefix.encode()) :].decode()
+            document = _document(schema, id, row, return_vectors)
+        except (ServerError, UnicodeDecodeError):
+            foreign += 1
+            continue
+        if document is not None and (filter is None or filter.matches(document)):
+            documents.append(document)
+    if foreign:
+        log.warning("index %r: passed over %d hashes that this library did not write", schema.name, foreign)
+    return documents, cursor
+
+
+def _rows(
+    schema: Schema, keys: Sequence[str | bytes], return_vectors: bool
+) -> Plan[list[list[bytes | None] | Exception]]:
+    if not keys:
+        return []
+    names = [TEXT_FIELD, *schema.by_name, *([schema.vector.name] if return_vectors else [])]
+    return (yield from ask_all([Command(("HMGET", key, *names), values, key) for key in keys]))
+
+
+def _document(schema: Schema, id: str, row: list[bytes | None], return_vectors: bool) -> Document | None:
+    """The document of one HMGET reply; None without a text, which every document of ours has."""
+    text, *stored = row
+    if text is None:
+        return None
+    vector = stored.pop() if return_vectors else None
+    try:
+        return Document(
+            id,
+            text.decode(),
+            {
+                field.name: field.read(value)
+                for field, value in zip(schema.by_name.values(), stored, strict=True)
+                if value is not None
+            },
+            None if vector is None else vector_from_bytes(vector),
+        )
+    except ValueError as error:
+        raise ReplyError(
+            f"key {schema.prefix + id!r} holds a value that this library did not write: {error}"
+        ) from error

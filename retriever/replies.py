@@ -1,0 +1,253 @@
+"""Replies of both protocols and both engines -> rows, index info, server. The only place that parses.
+
+RESP2 sends lists of alternating names and values, RESP3 maps; Valkey Search sends the lists in both.
+Every reply comes undecoded, as bytes. What cannot be read is a ReplyError, never an empty result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from fields.filters import TAG_SEPARATOR
+from retriever.engines import Server, identify
+from retriever.errors import ReplyError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _reading(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Turn whatever a misshapen reply makes a parser stumble over into a ReplyError."""
+
+    def decorate(parse: Callable[P, T]) -> Callable[P, T]:
+        @wraps(parse)
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return parse(*args, **kwargs)
+            except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+                raise ReplyError(f"{what}: unreadable reply ({type(error).__name__}: {error})") from error
+
+        return guarded
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """An FT.SEARCH reply: the engine's total, (key, fields) in its order, and its warnings.
+
+    Fields are None where the key expired while the engine was answering.
+    """
+
+    total: int
+    rows: list[tuple[bytes, Mapping[bytes, bytes] | None]]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexInfo:
+    """An FT.INFO reply, the same for every engine.
+
+    attributes: name -> type (TEXT, TAG, NUMERIC, VECTOR) and, for a TAG, whether it is ``exact``
+    (case-sensitive, our separator); for a VECTOR algorithm, dims, metric, m, ef_construction.
+    """
+
+    name: str
+    prefixes: tuple[str, ...]
+    attributes: Mapping[str, Mapping[str, Any]]
+    documents: int
+    indexing: bool
+    percent_indexed: float
+    failures: int
+    last_error: str | None
+    last_error_key: str | None
+
+    @property
+    def has_text(self) -> bool:
+        """Whether the index holds any TEXT attribute."""
+        return any(each["type"] == "TEXT" for each in self.attributes.values())
+
+
+@_reading("FT.SEARCH")
+def search_rows(reply: Any) -> Rows:
+    """The rows of an FT.SEARCH reply that returned fields."""
+    if isinstance(reply, Mapping):
+        warnings = tuple(_text(each) for each in reply.get(b"warning", ()))
+        found = [(_bytes(row[b"id"]), _pairs(row.get(b"extra_attributes"))) for row in reply[b"results"]]
+        return Rows(int(reply[b"total_results"]), found, warnings)
+    if not isinstance(reply, list) or not len(reply) % 2:
+        raise TypeError(f"{type(reply).__name__} of rows expected")
+    return Rows(int(reply[0]), [(_bytes(key), _pairs(row)) for key, row in zip(reply[1::2], reply[2::2], strict=True)])
+
+
+@_reading("FT.SEARCH")
+def search_total(reply: Any) -> int:
+    """The number of matches that an FT.SEARCH reply names."""
+    total = reply[b"total_results"] if isinstance(reply, Mapping) else reply[0]
+    if type(total) is not int or total < 0:
+        raise ValueError(f"total {total!r}")
+    return total
+
+
+@_reading("FT.INFO")
+def index_info(reply: Any) -> IndexInfo:
+    """What FT.INFO tells of an index."""
+    info = as_dict(reply)
+    definition = as_dict(info[b"index_definition"])
+    errors = as_dict(info.get(b"Index Errors", []))
+    percent = float(info.get(b"percent_indexed", info.get(b"backfill_complete_percent", 1)))
+    state = info.get(b"indexing", info.get(b"backfill_in_progress", 0))
+    return IndexInfo(
+        name=_text(info[b"index_name"]),
+        prefixes=tuple(_text(each) for each in definition[b"prefixes"]),
+        attributes=dict(_attribute(each) for each in info[b"attributes"]),
+        documents=int(float(info[b"num_docs"])),
+        indexing=bool(int(state)),
+        percent_indexed=min(100.0, max(0.0, 100 * percent)),
+        failures=int(info.get(b"hash_indexing_failures", 0)),
+        last_error=_unless_none(errors.get(b"last indexing error")),
+        last_error_key=_unless_none(errors.get(b"last indexing error key")),
+    )
+
+
+@_reading("FT._LIST")
+def index_names(reply: Any) -> list[str]:
+    """The names that FT._LIST answers (a list, or a set in RESP3)."""
+    return sorted(_text(each) for each in reply)
+
+
+@_reading("HELLO")
+def server(reply: Any) -> Server:
+    """The server that HELLO describes."""
+    hello = as_dict(reply)
+    modules = [as_dict(each) for each in hello[b"modules"]]
+    return identify(
+        _text(hello[b"server"]),
+        _text(hello[b"version"]),
+        _text(hello[b"mode"]),
+        {_text(each[b"name"]): int(each[b"ver"]) for each in modules},
+    )
+
+
+@_reading("HGETALL")
+def text_map(reply: Any) -> dict[str, str]:
+    """A hash of texts, as HGETALL answers it."""
+    return {_text(name): _text(value) for name, value in as_dict(reply).items()}
+
+
+@_reading("SCAN")
+def scan_page(reply: Any) -> tuple[int, list[bytes]]:
+    """The next cursor (0 at the end; some clients read it as an int, some leave it) and the keys of one SCAN reply."""
+    cursor, keys = reply
+    return int(cursor), [_bytes(key) for key in keys]
+
+
+@_reading("HMGET")
+def values(reply: Any) -> list[bytes | None]:
+    """The values of an HMGET reply, in the order asked for."""
+    if not isinstance(reply, list):
+        raise TypeError(f"a list expected, not {type(reply).__name__}")
+    return [None if each is None else _bytes(each) for each in reply]
+
+
+@_reading("reply")
+def integer(reply: Any) -> int:
+    """A whole number."""
+    if type(reply) is not int:
+        raise TypeError(f"an integer expected, not {reply!r}")
+    return reply
+
+
+def done(reply: Any) -> None:
+    """The reply of a command that answers nothing but that it was done."""
+
+
+def as_dict(reply: Any) -> dict[Any, Any]:
+    """A map, or a list of alternating names and values, as a dict.
+
+    RediSearch mixes bare flags into the attributes of FT.INFO (``... CASESENSITIVE NOSTEM``); those
+    are read where they stand, by ``_attribute``.
+    """
+    if isinstance(reply, Mapping):
+        return dict(reply)
+    if not isinstance(reply, list) or len(reply) % 2:
+        raise TypeError("alternating names and values expected")
+    return dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+def _attribute(reply: Any) -> tuple[str, dict[str, Any]]:
+    flags: Iterable[Any] = ()
+    if isinstance(reply, Mapping):
+        attribute = dict(reply)
+        flags = attribute.get(b"flags", ())
+    else:
+        attribute, flags = _with_flags(reply)
+    read: dict[str, Any] = {"type": _text(attribute[b"type"])}
+    if read["type"] == "TAG":
+        sensitive = b"CASESENSITIVE" in flags or attribute.get(b"CASESENSITIVE") == b"1"
+        read["exact"] = sensitive and _text(attribute.get(b"SEPARATOR", b"")) == TAG_SEPARATOR
+    if read["type"] == "VECTOR":
+        read |= _vector_attribute(attribute)
+    return _text(attribute.get(b"identifier", attribute.get(b"attribute"))), read
+
+
+def _vector_attribute(attribute: dict[Any, Any]) -> dict[str, Any]:
+    nested = attribute.get(b"index")
+    if nested is not None:  # Valkey Search
+        index = as_dict(nested)
+        algorithm = as_dict(index[b"algorithm"])
+        name, dims, metric = algorithm[b"name"], index[b"dimensions"], index[b"distance_metric"]
+        m, ef_construction = algorithm.get(b"m"), algorithm.get(b"ef_construction")
+    else:
+        name, dims, metric = attribute[b"algorithm"], attribute[b"dim"], attribute[b"distance_metric"]
+        m, ef_construction = attribute.get(b"M"), attribute.get(b"ef_construction")
+    read = {"algorithm": _text(name), "dims": int(dims), "metric": _text(metric)}
+    if read["algorithm"] == "HNSW":
+        read |= {"m": int(str(m)), "ef_construction": int(str(ef_construction))}
+    return read
+
+
+_FLAGS = frozenset(b"NOSTEM CASESENSITIVE SORTABLE UNF NOINDEX WITHSUFFIXTRIE INDEXEMPTY INDEXMISSING".split())
+
+
+def _with_flags(reply: list[Any]) -> tuple[dict[Any, Any], set[Any]]:
+    """Alternating names and values with bare flags among them; a flag's name followed by b"0"/b"1" is a pair."""
+    pairs: dict[Any, Any] = {}
+    flags: set[Any] = set()
+    at = 0
+    while at < len(reply):
+        name = reply[at]
+        valued = at + 1 < len(reply) and reply[at + 1] in (b"0", b"1")
+        if name in _FLAGS and not valued:
+            flags.add(name)
+            at += 1
+        else:
+            pairs[name] = reply[at + 1]
+            at += 2
+    return pairs, flags
+
+
+def _pairs(row: Any) -> Mapping[bytes, bytes] | None:
+    if type(row) is list:
+        return dict(zip(row[::2], row[1::2], strict=True))
+    if row is None or isinstance(row, Mapping):
+        return row
+    raise TypeError(f"fields of a row expected, not {type(row).__name__}")
+
+
+def _bytes(value: Any) -> bytes:
+    if type(value) is not bytes:
+        raise TypeError(f"bytes expected, not {value!r}")
+    return value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else bytes(_bytes(value)).decode()
+
+
+def _unless_none(value: Any) -> str | None:
+    text = None if value is None else _text(value)
+    return None if text in (None, "", "N/A") else text

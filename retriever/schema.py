@@ -1,0 +1,223 @@
+"""All about an index that can be known without a server, and how it differs from a live one.
+
+Rule: what decides an answer (kinds, dims, metric, algorithm, analysis) is an index's identity and is
+compared; what does not (weights, stored fields, default EF_RUNTIME, reserved room) may change freely.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fields.analysis import Analysis
+from fields.errors import InvalidInput
+from fields.kinds import FIELD_KINDS, Field, Stored, Text, Vector, Word
+from fields.names import TERMS_FIELD, check_index_name, check_prefix, stamp_field, terms_field
+from retriever.engines import Engine
+from retriever.errors import NotSupported
+
+if TYPE_CHECKING:
+    from retriever.replies import IndexInfo
+
+LAYOUT = 1  # of a hash and of the metadata; another number is another way to store
+_FREE = {"weight", "ef_runtime", "initial_cap", "block_size"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schema:
+    """Declares an index.
+
+    name: the index's name. fields: Text, Tag, Numeric and Stored fields, each name once.
+    vector: the one vector. analysis: how text becomes terms; None indexes no text at all.
+    prefix: what every key starts with; ``name + ":"`` unless given; it must end in a separator and
+        must not overlap another index's.
+    Two schemas are equal if they declare the same.
+    """
+
+    name: str
+    fields: Iterable[Field] = ()
+    vector: Vector = field(default_factory=Vector)
+    analysis: Analysis | None = field(default_factory=Analysis)
+    prefix: str = ""
+    by_name: Mapping[str, Field] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_index_name(self.name)
+        fields = tuple(self.fields)
+        if not isinstance(self.vector, Vector):
+            raise InvalidInput(f"vector: a Vector expected, not {self.vector!r}")
+        if self.analysis is not None and not isinstance(self.analysis, Analysis):
+            raise InvalidInput(f"analysis: an Analysis or None expected, not {self.analysis!r}")
+        by_name: dict[str, Field] = {}
+        for each in fields:
+            if type(each) not in FIELD_KINDS.values():
+                raise InvalidInput(f"fields: Text, Tag, Numeric or Stored expected, not {each!r}")
+            if each.name in by_name or each.name == self.vector.name:
+                raise InvalidInput(f"field {each.name!r} is declared twice")
+            by_name[each.name] = each
+            # A rebuilt index keeps its vectors in embedding_2, embedding_3, ... beside the old ones.
+            if each.name.startswith(f"{self.vector.name}_") and each.name[len(self.vector.name) + 1 :].isdecimal():
+                raise InvalidInput(f"field {each.name!r}: names of the form {self.vector.name}_<digits> are reserved")
+        object.__setattr__(self, "fields", fields)
+        object.__setattr__(self, "by_name", by_name)
+        object.__setattr__(self, "prefix", check_prefix(self.prefix or f"{self.name}:"))
+
+    def __eq__(self, other: object) -> bool:
+        return self.to_json() == other.to_json() if isinstance(other, Schema) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.prefix))
+
+    @property
+    def metadata_key(self) -> str:
+        """The hash that describes the index: the prefix without its separator, where no id can be."""
+        return self.prefix[:-1]
+
+    @property
+    def texts(self) -> tuple[Text, ...]:
+        """The Text fields that are analysed; none without an analysis."""
+        return tuple(each for each in self.fields if isinstance(each, Text)) if self.analysis else ()
+
+    def with_dims(self, dims: int) -> Schema:
+        """The same schema with the vector's length known."""
+        vector = dataclasses.replace(self.vector, dims=dims)
+        return Schema(self.name, self.fields, vector, self.analysis, self.prefix)
+
+    def to_json(self) -> str:
+        """The whole declaration as JSON text, as it is stored with the index."""
+        return json.dumps(
+            {
+                "prefix": self.prefix,
+                "fields": [_declared(each) for each in self.fields],
+                "vector": _declared(self.vector),
+                "analysis": self.analysis.to_json() if self.analysis else None,
+            },
+            sort_keys=True,
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, name: str, text: str) -> Schema:
+        """The schema that ``to_json`` wrote. Raises InvalidInput if it is not one."""
+        try:
+            read = json.loads(text)
+            fields = [FIELD_KINDS[each.pop("kind")](**each) for each in read["fields"]]
+            read["vector"].pop("kind")
+            analysis = Analysis.from_json(read["analysis"]) if read["analysis"] else None
+            return cls(name, fields, Vector(**read["vector"]), analysis, read["prefix"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InvalidInput(f"stored schema of {name!r} cannot be read: {error}") from error
+
+    def differences(self, stored: str) -> list[str]:
+        """In words, how a stored declaration differs from this one; empty if it is the same index."""
+        there = json.loads(stored)
+        here = json.loads(self.to_json())
+        found = []
+        if here["prefix"] != there["prefix"]:
+            found.append(f"prefix: {here['prefix']!r} declared, {there['prefix']!r} stored")
+        found += _differing("vector", here["vector"], there["vector"])
+        ours, theirs = _indexed(here["fields"]), _indexed(there["fields"])
+        for name in ours.keys() | theirs.keys():
+            if name not in theirs:
+                found.append(f"field {name!r}: {ours[name]['kind']} declared, not in the index")
+            elif name not in ours:
+                found.append(f"field {name!r}: {theirs[name]['kind']} in the index, not declared")
+            else:
+                found += _differing(f"field {name!r}", ours[name], theirs[name])
+        if (self.analysis is None) != (there["analysis"] is None):
+            found.append(f"analysis: {'none' if self.analysis is None else 'one'} declared, the index differs")
+        elif self.analysis is not None:
+            found += [f"analysis: {each}" for each in self.analysis.differences(there["analysis"])]
+        return sorted(found)
+
+    def live_differences(self, info: IndexInfo) -> list[str]:
+        """In words, how a live index (its FT.INFO) differs from this declaration."""
+        found = []
+        if info.prefixes != (self.prefix,):
+            found.append(f"prefix: {self.prefix!r} declared, live {', '.join(map(repr, info.prefixes))}")
+        expected: dict[str, dict[str, Any]] = {
+            each.name: {"type": each.kind} for each in self.fields if not isinstance(each, (Text, Stored))
+        }
+        if info.has_text or self.analysis is None:
+            expected |= {name: {"type": "TEXT"} for name in self.text_attributes}
+        vector = self.vector
+        expected[vector.name] = {
+            "type": "VECTOR",
+            "algorithm": vector.algorithm,
+            "dims": vector.dims,
+            "metric": vector.metric,
+            "m": vector.m,
+            "ef_construction": vector.ef_construction,
+        }
+        for name in expected.keys() | info.attributes.keys():
+            if name not in info.attributes:
+                found.append(f"field {name!r}: {expected[name]['type']} declared, not in the live index")
+            elif name not in expected:
+                found.append(f"field {name!r}: {info.attributes[name]['type']} in the live index, not declared")
+            else:
+                found += _differing(f"field {name!r}", expected[name], info.attributes[name], "live")
+        for name, attribute in info.attributes.items():
+            if attribute["type"] == "TAG" and name in expected and not attribute["exact"]:
+                found.append(f"field {name!r}: the live TAG is not CASESENSITIVE with separator 0x1f")
+        return sorted(found)
+
+    @property
+    def text_attributes(self) -> list[str]:
+        """The hash fields that hold analysed text: the document's and each Text field's."""
+        return [TERMS_FIELD, *(terms_field(each.name) for each in self.texts)] if self.analysis else []
+
+    @property
+    def hash_fields(self) -> list[str]:
+        """Every hash field that a document of this index may have besides its text and its vector."""
+        return [
+            *self.by_name,
+            *self.text_attributes,
+            stamp_field(self.vector.name),
+        ]
+
+
+def build_ft_create_args(
+    schema: Schema, *, engine: Engine | None = None, skip_initial_scan: bool = False
+) -> list[str | int]:
+    """The whole FT.CREATE command for a schema. Pure.
+
+    engine: the row of ``engines.py`` it is for; None gives words that every engine takes. What an
+    engine can do without is left out (WEIGHT, TEXT: our own scorer weighs, and vectors need no text).
+    skip_initial_scan: do not index keys that already exist under the prefix.
+    Raises InvalidInput if the dimensions are not known, NotSupported for what the engine cannot do.
+    """
+    if schema.vector.dims is not None and engine is not None and schema.vector.dims > engine.max_dims:
+        raise NotSupported(f"{schema.vector.dims} dimensions: {engine.name} takes {engine.max_dims}")
+    words: list[Word] = ["FT.CREATE", schema.name, "ON", "HASH", "PREFIX", 1, schema.prefix]
+    if skip_initial_scan:
+        words.append("SKIPINITIALSCAN")
+    # STOPWORDS 0: our analysis has dropped what shall be dropped; the engine must drop nothing more.
+    words += ["STOPWORDS", 0, "SCHEMA"]
+    if schema.analysis and (engine is None or engine.text):
+        words += [TERMS_FIELD, "TEXT", "NOSTEM"]
+        for text in schema.texts:
+            words += text.index_words(weight=engine is not None and engine.weight)
+    for each in schema.fields:
+        if not isinstance(each, (Text, Stored)):
+            words += each.index_words()
+    return words + schema.vector.index_words()
+
+
+def _declared(each: Field | Vector) -> dict[str, Any]:
+    values = {part.name: getattr(each, part.name) for part in dataclasses.fields(each)}
+    return {"kind": each.kind} | {name: value for name, value in values.items() if value is not None}
+
+
+def _indexed(fields: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in fields if each["kind"] != "STORED"}
+
+
+def _differing(what: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], where: str = "stored") -> list[str]:
+    return [
+        f"{what}: {name} {ours[name]!r} declared, {theirs[name]!r} {where}"
+        for name in ours
+        if name not in _FREE and name in theirs and ours[name] is not None and ours[name] != theirs[name]
+    ]
