@@ -1,26 +1,17 @@
 # make demo: see it work.  make test: the whole test suite.  make check: lint, types, import contracts.
+# PYTHON chooses the interpreter (3.11 or newer): make test PYTHON=python3.13
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: demo test check lint types contracts clean
 
-$(VENV)/.demo: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[embedded,cli]'
-	touch $@
-
-$(VENV)/.dev: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check 'pip>=25.1'
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[embedded,cli]' --group test --group lint
-	touch $@
-
 demo: $(VENV)/.demo
-	$(BIN)/retriever demo
+	@$(BIN)/retriever demo
 
 test: $(VENV)/.dev
-	$(BIN)/pytest
+	$(BIN)/python -m pytest
 
 check: lint types contracts
 
@@ -32,7 +23,25 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 contracts: $(VENV)/.dev
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 clean:
-	rm -rf $(VENV) dist build
+	rm -rf $(VENV) dist
+
+$(VENV)/.demo: pyproject.toml | $(BIN)/pip
+	@echo "Installing into $(VENV): about 100 MB to download, under a minute on a fast line ..."
+	@$(PIP) install --quiet -e '.[embedded,cli]'
+	@touch $@
+
+# Old releases of pip know no --group, hence its upgrade.
+$(VENV)/.dev: pyproject.toml | $(BIN)/pip
+	@echo "Installing into $(VENV), with what tests and checks need ..."
+	@$(PIP) install --quiet 'pip>=25.1'
+	@$(PIP) install --quiet -e '.[embedded,cli]' --group test --group lint
+	@touch $@ $(VENV)/.demo
+
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Python 3.11 or newer is needed, and $(PYTHON) is not; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { \
+		echo "$(PYTHON) cannot make an environment; on Debian and Ubuntu: sudo apt install python3-venv" >&2; exit 1; }

@@ -196,7 +196,7 @@ class _Memory(dict[str, tuple[str, ...]]):
     """Chain -> terms, computed when missing. Shared by threads: every step is one dict operation."""
 
     # Texts repeat their words; recalling one is several times faster than stemming it. The bounds are
-    # arbitrary and mean 10 MB at most. When full it starts anew, which needs no bookkeeping.
+    # arbitrary: 5 MB of words, 20 of identifiers. When full it starts anew, which needs no bookkeeping.
     entries, longest = 32_768, 64
 
     def __init__(self, analysis: Analysis) -> None:
@@ -231,7 +231,7 @@ def _take_apart(chain: str) -> tuple[list[str], list[str]]:
     if chain.isalnum():
         return [], [chain]
     if chain.replace("-", "").isalpha() and min(map(len, compound := chain.split("-"))) >= 3:
-        # Prose: "well-known". Its whole as a third, rare term cost 0.005 nDCG@10 on Cranfield. But "service-a"
+        # Prose: "well-known". Its whole as a third, rare term cost 0.004 nDCG@10 on Cranfield. But "service-a"
         # and "x-ray" need theirs, so short parts make an identifier.
         return [], compound
     pieces = chain.split("'")

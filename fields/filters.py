@@ -198,7 +198,7 @@ def _group(operator: Literal["and", "or"], *filters: object) -> Filter:
 # --- leaves, from operators (kinds.py) and from mappings ------------------------------------------
 
 
-def tag_in(name: str, values: Iterable[object]) -> Filter:
+def tag_in(name: str, values: Iterable[object]) -> _Values:
     """The TAG field ``name`` holds at least one of the values (strings; at least one)."""
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
         raise InvalidInput(f"filter on {name!r}: a list of strings expected, not {values!r}")
@@ -239,12 +239,17 @@ def number(value: object, what: str) -> int | float:
     """A finite int or float within +-2**53, or InvalidInput; numpy scalars are numbers, a bool is not."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise InvalidInput(f"{what}: a number expected, not {value!r}")
-    plain: int | float = value.item() if isinstance(value, (np.integer, np.floating)) else value
-    if not isfinite(plain):
+    # Python's own number, because a subclass may print as anything: an IntEnum as <Level.HIGH: 3>.
+    plain: int | float = int(value) if isinstance(value, (int, np.integer)) else float(value)
+    # The range of an int first: one of 400 digits is no float at all.
+    if isinstance(plain, float) and not isfinite(plain):
         raise InvalidInput(f"{what}: {plain} is not finite")
     if not -MAX_EXACT <= plain <= MAX_EXACT:
         raise InvalidInput(
-            f"{what}: {plain} is beyond 2**53, where engines cannot tell neighbours apart; a Tag keeps it exact"
+            f"{what}: {plain:.17g} is beyond 2**53, where engines cannot tell neighbours apart; a Tag keeps it exact"
+            if isinstance(plain, float)
+            else f"{what}: an int of {plain.bit_length()} bits is beyond 2**53, where engines cannot tell neighbours "
+            f"apart; a Tag keeps it exact"
         )
     return plain
 
@@ -324,8 +329,7 @@ def _condition(kind: Kind, name: str, operator: object, operand: Any) -> Filter:
             case "in" | "any":
                 return tag_in(name, operand)
             case "all":
-                tag_in(name, operand)  # the same checks
-                return _group("and", *(tag_in(name, [value]) for value in operand))
+                return _group("and", *(_Values(name, (value,)) for value in tag_in(name, operand).values))
     else:
         match operator:
             case "eq":

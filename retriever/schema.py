@@ -66,7 +66,9 @@ class Schema:
         object.__setattr__(self, "prefix", check_prefix(self.prefix or f"{self.name}:"))
 
     def __eq__(self, other: object) -> bool:
-        return self.to_json() == other.to_json() if isinstance(other, Schema) else NotImplemented
+        if not isinstance(other, Schema):
+            return NotImplemented
+        return (self.name, self.to_json()) == (other.name, other.to_json())
 
     def __hash__(self) -> int:
         return hash((self.name, self.prefix))

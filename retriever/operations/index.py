@@ -19,7 +19,7 @@ from retriever.embedders import is_async
 from retriever.engines import Engine, Server
 from retriever.errors import IndexExists, IndexMissing, NotSupported, SchemaMismatch, ServerError
 from retriever.plans import Arg, Command, Embed, Plan, Wait, ask_all, ask_one
-from retriever.replies import IndexInfo, done, index_info, index_names, integer, text_map
+from retriever.replies import IndexInfo, database, done, index_info, index_names, integer, text_map
 from retriever.replies import server as read_server
 from retriever.schema import LAYOUT, Schema, build_ft_create_args
 
@@ -84,6 +84,16 @@ def search_engine(live: Live) -> Plan[Engine]:
     return server.engine
 
 
+def _check_database(live: Live, engine: Engine) -> Plan[None]:
+    """Refuse a database whose keys the engine would index under the names of database 0's."""
+    if engine.any_database or live.server is None or live.server.cluster:
+        return
+    (number,) = yield from ask_all((Command(("CLIENT", "INFO"), database),))
+    # Whoever may not ask is not refused: FT.CREATE still is, by the engine.
+    if isinstance(number, int) and number != 0:
+        raise NotSupported(f"{live.server} indexes database 0 only; this client is in database {number}")
+
+
 def info_command(name: str) -> Command[IndexInfo]:
     """FT.INFO of an index."""
     return Command(("FT.INFO", name), index_info)
@@ -120,6 +130,7 @@ def create(live: Live, timeout_s: float) -> Plan[bool]:
     Answers whether this call made it.
     """
     engine = yield from search_engine(live)
+    yield from _check_database(live, engine)
     yield from _embedder_dims(live)
     schema = live.schema
     stored, info, names = yield from ask_all(
@@ -194,6 +205,12 @@ def _claim(live: Live) -> Plan[bool]:
     claimed, stored = yield from ask_all((Command(args, integer, key), _metadata_command(schema)))
     _raise_unless(claimed, stored)
     compare_stored(live, stored)
+    if live.embedder is not None and "embedder" not in stored:
+        # So far nobody's had a name. Read again: another process may have been first.
+        note = Command(("HSETNX", key, "embedder", live.embedder), integer, key)
+        noted, stored = yield from ask_all((note, _metadata_command(schema)))
+        _raise_unless(noted, stored)
+        compare_stored(live, stored)
     return bool(claimed)
 
 
@@ -206,7 +223,10 @@ def compare_stored(live: Live, stored: dict[str, str]) -> None:
         raise SchemaMismatch(
             f"index {schema.name!r} is stored in layout {stored.get('layout')!r}; this release knows {LAYOUT}"
         )
-    found = schema.differences(stored["schema"])
+    try:
+        found = schema.differences(stored["schema"])
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise SchemaMismatch(f"the schema at key {schema.metadata_key!r} cannot be read: {error}") from error
     theirs = stored.get("embedder")
     if live.embedder is not None and theirs is not None and live.embedder != theirs:
         found.append(f"embedder: {live.embedder!r} given, {theirs!r} made its vectors")
@@ -236,7 +256,8 @@ def ready_to_write(live: Live, first_dims: int | None = None) -> Plan[Schema]:
     """
     if live.checked:
         return live.schema
-    yield from search_engine(live)
+    engine = yield from search_engine(live)
+    yield from _check_database(live, engine)
     yield from _embedder_dims(live)
     stored, info = yield from ask_all((_metadata_command(live.schema), info_command(live.schema.name)))
     _raise_unless(stored)
@@ -250,13 +271,7 @@ def ready_to_write(live: Live, first_dims: int | None = None) -> Plan[Schema]:
     _raise_unless(info)
     _learn_dims(live, info)
     _compare_live(live.schema, info)
-    if stored:
-        compare_stored(live, stored)
-        if live.embedder is not None and "embedder" not in stored:
-            key = live.schema.metadata_key
-            yield from ask_one(Command(("HSETNX", key, "embedder", live.embedder), integer, key))
-    else:
-        yield from _claim(live)
+    yield from _claim(live)
     live.filling = info.indexing
     live.checked = True
     return live.schema

@@ -7,17 +7,20 @@ signs of an answer that is not whole, and the check of what a reranker gave back
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import repeat
 from math import isfinite
+from operator import attrgetter
 from typing import Any, TypedDict
 
 import numpy.typing as npt
 
 from fields.errors import InvalidInput
 from fields.filters import number
-from fields.names import SCORE_FIELD, TEXT_FIELD
+from fields.names import TEXT_FIELD
 from fields.vectors import embedding_matrix, vector_bytes, vector_from_bytes
-from retriever.documents import Hit, Hits
+from retriever.documents import Hit, Hits, hit
 from retriever.errors import ReplyError
 from retriever.operations.index import Live, known_schema
 from retriever.plans import Ask, Call, Embed, Plan, parsed, together
@@ -90,11 +93,11 @@ def query(
     (reply,), seconds = yield Ask((command,))
     hits, reasons = shape.hits(parsed(command, reply))
     if max_distance is not None:
-        hits = [hit for hit in hits if hit.score <= max_distance]
+        hits = [each for each in hits if each.score <= max_distance]
     stats = {"search_ms": 1000 * seconds}
     if chosen is not None and hits:
         answer = yield Call(chosen, (text, hits))
-        hits = [replace(hit, rerank_score=score) for hit, score in ranked(answer, hits, k)]
+        hits = [replace(each, rerank_score=score) for each, score in ranked(answer, hits, k)]
     if seconds * 1000 >= timeout_ms:
         # Neither engine says in RESP2 that it stopped early.
         reasons += (f"the engine took {seconds * 1000:.0f} ms of its {timeout_ms} and may have stopped early",)
@@ -122,56 +125,66 @@ def _checked(live: Live, reranker: Reranker | None, each: Query) -> Plan[Hits[Hi
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Which hash fields a search returns, and how a row of them becomes a Hit."""
+    """Which hash fields a search returns, and how a row of them becomes a Hit.
+
+    returned: their names, the text (if asked for) first and the vector (likewise) last.
+    readers: for the fields in between, name and how a stored value is read.
+    """
 
     returned: tuple[str, ...]
-    readers: tuple[tuple[bytes, str, Callable[[bytes], Any]], ...]
+    readers: tuple[tuple[str, Callable[[bytes], Any]], ...]
     prefix: bytes
-    vector: bytes | None
+    text: bool
+    vector: bool
 
     def hits(self, rows: Rows) -> tuple[list[Hit], tuple[str, ...]]:
         """The hits, nearest first, ties by id; and why they may not be all."""
-        hits: list[Hit] = []
-        expired = unreadable = 0
-        skip, readers, vector_name = len(self.prefix), self.readers, self.vector
-        for key, row in rows.rows:
-            if row is None:
-                expired += 1
-                continue
-            try:
-                distance = float(row[_SCORE])
-            except (KeyError, ValueError) as error:
-                raise ReplyError(f"FT.SEARCH: a row without a readable distance ({error!r})") from error
-            if not isfinite(distance):
-                unreadable += 1
-                continue
-            try:
-                hits.append(
-                    Hit(
-                        key[skip:].decode(),
-                        distance,
-                        row.get(_TEXT, b"").decode(),
-                        {name: read(row[raw]) for raw, name, read in readers if raw in row},
-                        vector_from_bytes(row[vector_name]) if vector_name is not None else None,
-                    )
-                )
-            except (KeyError, ValueError):
-                # Another program wrote this hash under our prefix; our own writes are all checked.
-                unreadable += 1
-        hits.sort(key=_nearest)
+        found = [(key, values) for key, values in rows.rows if values is not None]
         reasons = rows.warnings
-        if expired:
-            reasons += (f"{expired} hits expired while the engine was answering",)
-        if unreadable:
-            reasons += (f"{unreadable} rows hold values that this library did not write",)
+        if len(found) < len(rows.rows):
+            reasons += (f"{len(rows.rows) - len(found)} hits expired while the engine was answering",)
+        try:
+            hits = self._read(found)
+        except ValueError:
+            # Another program wrote a hash under our prefix; our own writes are all checked.
+            hits = []
+            for row in found:
+                with suppress(ValueError):
+                    hits += self._read([row])
+            reasons += (f"{len(found) - len(hits)} rows hold values that this library did not write",)
+        hits.sort(key=_NEAREST)
         return hits, reasons
 
+    def _read(self, rows: Sequence[tuple[bytes, Sequence[bytes | None]]]) -> list[Hit]:
+        """Rows -> hits, column by column, which takes half the time of row by row. ValueError if one is unreadable."""
+        if not rows:
+            return []
+        keys, values = zip(*rows, strict=True)
+        columns = list(zip(*values, strict=True))
+        skip = len(self.prefix)
+        ids = [key[skip:].decode() for key in keys]
+        distances = _distances(columns[0])
+        texts = [(value or b"").decode() for value in columns[1]] if self.text else repeat("")
+        fields: list[dict[str, Any]] = [{} for _ in rows]
+        for (name, read), column in zip(self.readers, columns[1 + self.text :], strict=False):
+            for of_hit, value in zip(fields, column, strict=True):
+                if value is not None:
+                    of_hit[name] = read(value)
+        vectors = [value and vector_from_bytes(value) for value in columns[-1]] if self.vector else repeat(None)
+        return list(map(hit, ids, distances, texts, fields, vectors))
 
-_SCORE, _TEXT = SCORE_FIELD.encode(), TEXT_FIELD.encode()
+
+_NEAREST = attrgetter("score", "id")
 
 
-def _nearest(hit: Hit) -> tuple[float, str]:
-    return hit.score, hit.id
+def _distances(column: Sequence[bytes | None]) -> list[float]:
+    try:
+        distances = list(map(float, column))  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise ReplyError(f"FT.SEARCH: a row without a readable distance: {error}") from error
+    if not all(map(isfinite, distances)):
+        raise ValueError("a distance to a zero or NaN vector, which another program wrote")
+    return distances
 
 
 def _shape(live: Live, return_fields: Iterable[str] | None, return_vectors: bool, *, with_text: bool) -> Shape:
@@ -198,10 +211,15 @@ def shape(
             )
     if with_text and TEXT_FIELD not in names:
         names.append(TEXT_FIELD)
-    readers = tuple((name.encode(), name, schema.by_name[name].read) for name in names if name != TEXT_FIELD)
-    vector = schema.vector.name if return_vectors else None
-    returned = (*names, vector) if vector else tuple(names)
-    return Shape(returned, readers, schema.prefix.encode(), vector.encode() if vector else None)
+    text = TEXT_FIELD in names
+    fields = [name for name in names if name != TEXT_FIELD]
+    return Shape(
+        returned=(*([TEXT_FIELD] if text else []), *fields, *([schema.vector.name] if return_vectors else [])),
+        readers=tuple((name, schema.by_name[name].read) for name in fields),
+        prefix=schema.prefix.encode(),
+        text=text,
+        vector=return_vectors,
+    )
 
 
 # --- what goes in ---------------------------------------------------------------------------------

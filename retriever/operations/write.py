@@ -71,9 +71,14 @@ def upsert(live: Live, *, batch_size: int, on_batch: Callable[[Sequence[str]], A
 def _write_batch(live: Live, documents: Sequence[Document], ids: Sequence[str]) -> Plan[tuple[Failure, ...]]:
     batch = _Batch(live.schema, documents, ids)
     rows = yield from _vectors(live, documents, ids)
-    schema = yield from ready_to_write(live, first_dims=_length(rows[0]))
+    # Checked before anything is asked or made; an index that is made now has the first vector's length.
+    dims = live.dims or _length(rows[0], ids[0])
+    vectors = matrix_rows(rows, dims, live.schema.vector.metric, lambda at: f"document {ids[at]!r}, vector")
+    schema = yield from ready_to_write(live, first_dims=dims)
+    if schema.vector.dims != dims:
+        raise InvalidInput(f"document {ids[0]!r}, vector: {dims} dimensions, the index has {schema.vector.dims}")
     engine = yield from search_engine(live)
-    commands = batch.commands(schema, rows, engine)
+    commands = batch.commands(schema, vectors, engine)
     replies, _ = yield Ask(commands)
     refused = [
         (command, reply) for command, reply in zip(commands, replies, strict=True) if isinstance(reply, Exception)
@@ -97,7 +102,10 @@ def _ids(documents: Sequence[Document]) -> list[str]:
     for document in documents:
         if not isinstance(document, Document):
             raise InvalidInput(f"upsert takes Documents, not {document!r}")
-    ids = [check_id(document.id) for document in documents]
+    ids = [document.id for document in documents]
+    if not all(type(id) is str and id and id.isascii() for id in ids):
+        for id in ids:
+            check_id(id)
     if len(set(ids)) < len(ids):
         twice = next(id for at, id in enumerate(ids) if id in ids[:at])
         raise InvalidInput(f"document {twice!r} is twice in one batch; which of them shall stay?")
@@ -121,9 +129,12 @@ def _vectors(live: Live, documents: Sequence[Document], ids: Sequence[str]) -> P
     return rows
 
 
-def _length(row: Any) -> int | None:
+def _length(row: Any, id: str) -> int:
     """The length of a vector whose values are still unchecked."""
-    return len(row) if hasattr(row, "__len__") else None
+    try:
+        return len(row)
+    except TypeError:
+        raise InvalidInput(f"document {id!r}, vector: an array of numbers expected, not {row!r}") from None
 
 
 class _Batch:
@@ -146,53 +157,50 @@ class _Batch:
         self.sparse = False
         if schema.analysis is not None:
             self._analyse(schema, TERMS_FIELD, [document.text for document in documents])
-        self._check_names(schema, documents)
+        mappings = self._fields(schema, documents)
         for field in schema.by_name.values():
-            self._add(schema, field, documents)
+            self._add(schema, field, mappings)
 
-    def _check_names(self, schema: Schema, documents: Sequence[Document]) -> None:
+    def _fields(self, schema: Schema, documents: Sequence[Document]) -> list[Mapping[str, Any]]:
+        mappings = [document.fields for document in documents]
         known = schema.by_name.keys()
-        for document in documents:
-            if not isinstance(document.fields, Mapping):
-                raise InvalidInput(f"document {document.id!r}: fields is a mapping, not {document.fields!r}")
-            if not document.fields.keys() <= known:
-                unknown = next(name for name in document.fields if name not in known)
-                raise InvalidInput(f"document {document.id!r}: {_undeclared(unknown, schema)}")
+        for id, mapping in zip(self.ids, mappings, strict=True):
+            if type(mapping) is not dict and not isinstance(mapping, Mapping):
+                raise InvalidInput(f"document {id!r}: fields is a mapping, not {mapping!r}")
+            if not mapping.keys() <= known:
+                unknown = next(name for name in mapping if name not in known)
+                raise InvalidInput(f"document {id!r}: {_undeclared(unknown, schema)}")
+        return mappings
 
-    def _add(self, schema: Schema, field: Field, documents: Sequence[Document]) -> None:
-        name = field.name
-        holding = [at for at, document in enumerate(documents) if name in document.fields]
-        given = [documents[at].fields[name] for at in holding]
-        column: Sequence[bytes | None] = field.write(given, [self.ids[at] for at in holding])
-        if len(holding) < len(documents):
+    def _add(self, schema: Schema, field: Field, mappings: Sequence[Mapping[str, Any]]) -> None:
+        name, count = field.name, len(mappings)
+        holding: Sequence[int] = range(count)
+        try:
+            given = [mapping[name] for mapping in mappings]
+        except KeyError:
             self.sparse = True
-            column = _spread(column, holding, len(documents))
-        self.columns.append((name, column))
+            holding = [at for at, mapping in enumerate(mappings) if name in mapping]
+            given = [mappings[at][name] for at in holding]
+        ids = self.ids if len(holding) == count else [self.ids[at] for at in holding]
+        self.columns.append((name, _spread(field.write(given, ids), holding, count)))
         if isinstance(field, Text) and schema.analysis is not None:
-            self._analyse(schema, terms_field(name), given, holding, len(documents))
+            self._analyse(schema, terms_field(name), given, holding)
 
     def _analyse(
-        self,
-        schema: Schema,
-        attribute: str,
-        texts: Sequence[str],
-        holding: Sequence[int] = (),
-        count: int = 0,
+        self, schema: Schema, attribute: str, texts: Sequence[str], holding: Sequence[int] | None = None
     ) -> None:
         assert schema.analysis is not None
         terms = [schema.analysis.terms(text) for text in texts]
-        column: Sequence[bytes | None] = [stored(each).encode() for each in terms]
-        self.columns.append((attribute, _spread(column, holding, count) if len(texts) < count else column))
-        suffix = attribute.removeprefix(TERMS_FIELD)
+        column = [stored(each).encode() for each in terms]
+        count = len(self.ids)
+        self.columns.append((attribute, _spread(column, range(count) if holding is None else holding, count)))
         # Their ratio is the mean length that BM25 needs; rewriting a document counts it again, which
         # moves a mean hardly at all.
+        suffix = attribute.removeprefix(TERMS_FIELD)
         self.counters += [(f"documents{suffix}", len(texts)), (f"terms{suffix}", sum(map(len, terms)))]
 
-    def commands(self, schema: Schema, rows: Sequence[Any], engine: Engine) -> list[Command[Any]]:
+    def commands(self, schema: Schema, vectors: Sequence[bytes], engine: Engine) -> list[Command[Any]]:
         """One command that replaces each document, then expiries, then counters."""
-        dims = schema.vector.dims
-        assert dims is not None
-        vectors = matrix_rows(rows, dims, schema.vector.metric, lambda at: f"document {self.ids[at]!r}, vector")
         columns = [*self.columns, (schema.vector.name, vectors)]
         if self.sparse or engine.script_replace:
             writes = [
@@ -215,7 +223,10 @@ def _undeclared(name: object, schema: Schema) -> str:
     return f"field {name!r} is not declared; declared: {', '.join(schema.by_name) or 'none'}"
 
 
-def _spread(column: Sequence[bytes | None], holding: Sequence[int], count: int) -> list[bytes | None]:
+def _spread(column: Sequence[bytes], holding: Sequence[int], count: int) -> Sequence[bytes | None]:
+    """The column with None in the places that are not among ``holding``."""
+    if len(holding) == count:
+        return column
     spread: list[bytes | None] = [None] * count
     for at, value in zip(holding, column, strict=True):
         spread[at] = value
@@ -229,8 +240,8 @@ def _replacement(key: str, pairs: Sequence[tuple[str, bytes | None]], script: st
 
 
 def content_hash(text: bytes) -> bytes:
-    """What a vector is stamped with: 16 hex digits of the text it was made from."""
-    return hashlib.blake2b(text, digest_size=8).hexdigest().encode()
+    """What a vector is stamped with: an 8-byte BLAKE2b of the text it was made from."""
+    return hashlib.blake2b(text, digest_size=8).digest()
 
 
 def _milliseconds(ttl_s: object, id: str) -> int:
