@@ -11,7 +11,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/retriever demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/pytest
 
 check: lint types contracts
 
@@ -29,7 +29,7 @@ clean:
 	rm -rf $(VENV) dist
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/pip
-	@echo "Installing into $(VENV): about 100 MB to download, under a minute on a fast line ..."
+	@echo "Installing into $(VENV): about 135 MB to download the first time ..."
 	@$(PIP) install --quiet -e '.[embedded,cli]'
 	@touch $@
 

@@ -219,9 +219,11 @@ def number_range(
     """The NUMERIC field ``name`` lies between the bounds; None leaves a side open."""
     bottom = -inf if low is None else number(low, f"filter on {name!r}")
     top = inf if high is None else number(high, f"filter on {name!r}")
-    if bottom > top:
+    if bottom > top or (bottom == top and (low_open or high_open)):
         # An error on Valkey Search, empty on RediSearch.
-        raise InvalidInput(f"filter on {name!r}: the range {bottom} to {top} is reversed")
+        raise InvalidInput(
+            f"filter on {name!r}: the range {bottom} to {top} is {'reversed' if bottom > top else 'empty'}"
+        )
     return _Range(name, bottom, top, low_open, high_open)
 
 

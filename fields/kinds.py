@@ -149,7 +149,7 @@ class Numeric:
         return number_in(self.name, values)
 
     def index_words(self) -> list[Word]:
-        """FT.CREATE's words. Never SORTABLE, which makes RediSearch re-print values (0.30000000000000004 as 0.3)."""
+        """FT.CREATE's words."""
         return [self.name, "NUMERIC"]
 
     def write(self, values: Sequence[Any], ids: Sequence[str]) -> list[bytes]:

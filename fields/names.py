@@ -19,6 +19,8 @@ GENERATION = "@"
 
 _FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INDEX_NAME = re.compile(r"[^\s@\x00-\x1f\x7f\ud800-\udfff]+")
+# Where a name may stand in FT.CREATE or RETURN, engines read these words, in any case, as their own.
+_WORDS = frozenset("as sortable noindex indexmissing indexempty separator casesensitive withsuffixtrie".split())
 # A prefix is a byte prefix: without a separator at its end, ``mem`` would take ``memory:1`` too.
 SEPARATORS = (":", "/", "|", "#", ".")
 
@@ -28,15 +30,25 @@ def terms_field(text_field: str) -> str:
     return f"{TERMS_FIELD}_{text_field}"
 
 
+def exact_field(numeric_field: str) -> str:
+    """The name of a number's second copy, which is not indexed and so comes back as it was written.
+
+    RediSearch prints an indexed number anew where RETURN names it: 0.30000000000000004 as 0.3.
+    """
+    return f"__exact_{numeric_field}"
+
+
 def stamp_field(vector: str) -> str:
     """The name that holds the hash of the content a vector was made from."""
     return f"__of_{vector}"
 
 
 def check_field_name(name: object) -> str:
-    """The name itself, or InvalidInput: ``[A-Za-z_][A-Za-z0-9_]*``, no two leading underscores."""
+    """The name itself, or InvalidInput: ``[A-Za-z_][A-Za-z0-9_]*``, no two leading underscores, no engine's word."""
     if not isinstance(name, str) or not _FIELD_NAME.fullmatch(name):
         raise InvalidInput(f"field name {name!r}: letters, digits and _, not starting with a digit")
+    if name.lower() in _WORDS:
+        raise InvalidInput(f"field name {name!r}: engines read it as a word of their own")
     if name.startswith("__"):
         raise InvalidInput(f"field name {name!r}: names with two leading underscores are reserved")
     return name
@@ -62,9 +74,11 @@ def check_prefix(prefix: object) -> str:
 
 
 def check_id(id: object) -> str:
-    """The id itself, or InvalidInput: any non-empty string that UTF-8 can hold."""
+    """The id itself, or InvalidInput: any non-empty string without NUL that UTF-8 can hold."""
     if not isinstance(id, str) or not id:
         raise InvalidInput(f"id {id!r}: a non-empty string")
+    if "\0" in id:
+        raise InvalidInput(f"id {id!r}: RediSearch finds a key with a NUL and cannot read it")
     utf8(id, "id")
     return id
 

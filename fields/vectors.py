@@ -51,7 +51,7 @@ def vector_bytes(vector: Any, dims: int, metric: Metric, what: str = "vector") -
     return row.tobytes()
 
 
-def matrix_rows(rows: Sequence[Any], dims: int, metric: Metric, what: Callable[[int], str]) -> list[bytes]:
+def matrix_rows(rows: Sequence[Any] | Matrix, dims: int, metric: Metric, what: Callable[[int], str]) -> list[bytes]:
     """Many vectors, each as ``4 * dims`` bytes; checked in one pass over the matrix.
 
     rows: n vectors (a list of arrays or lists, or an array of shape (n, dims)); what: the position of
@@ -110,7 +110,7 @@ def _array(value: Any, what: str) -> Matrix:
         return np.ascontiguousarray(array, dtype=_LITTLE_FLOAT32)
 
 
-def _stack(rows: Sequence[Any]) -> Matrix | None:
+def _stack(rows: Sequence[Any] | Matrix) -> Matrix | None:
     """The rows as one matrix where numpy can stack them as they are, else None."""
     if isinstance(rows, np.ndarray):
         return _array(rows, "vectors") if rows.ndim == 2 else None

@@ -10,9 +10,10 @@ def main() -> None:
     try:
         from retriever.cli import run
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("typer", "rich"):
+        package = (error.name or "").partition(".")[0]
+        if package not in ("typer", "rich"):
             raise
-        sys.stderr.write(f"retriever needs {error.name}; pip install 'valkey-retriever[cli]'\n")
+        sys.stderr.write(f"retriever needs {package}; pip install 'valkey-retriever[cli]'\n")
         raise SystemExit(2) from None
     run()
 

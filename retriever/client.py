@@ -12,7 +12,17 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing
 from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast, overload
@@ -217,8 +227,7 @@ class Retriever:
 
         Complete under concurrent writes; sees documents that the engine refused. Holds the ids seen.
         """
-        plan = read.scan(self._live, filter, batch_size=batch_size, return_vectors=return_vectors)
-        return self._driver.stream(plan)
+        return self._stream("scan", read.scan(self._live, filter, batch_size=batch_size, return_vectors=return_vectors))
 
     def create_index(self, *, timeout_s: float = WAIT_S) -> bool:
         """Make the index if there is none; answers whether this call made it. Safe to call at any time.
@@ -264,6 +273,11 @@ class Retriever:
         watch = _Watch(name, self._live.schema.name, self._hook)
         with watch:
             return watch.result(self._driver.run(watched(plan, watch.tally), source))
+
+    def _stream(self, name: str, plan: Plan[None]) -> Iterator[Document]:
+        watch = _Watch(name, self._live.schema.name, self._hook)
+        with watch:
+            yield from self._driver.stream(watched(plan, watch.tally))
 
 
 class AsyncRetriever:
@@ -394,8 +408,7 @@ class AsyncRetriever:
         self, filter: FilterSpec = None, *, batch_size: int = 1000, return_vectors: bool = False
     ) -> AsyncIterator[Document]:
         """See ``Retriever.scan``; iterate with ``async for``."""
-        plan = read.scan(self._live, filter, batch_size=batch_size, return_vectors=return_vectors)
-        return self._driver.stream(plan)
+        return self._stream("scan", read.scan(self._live, filter, batch_size=batch_size, return_vectors=return_vectors))
 
     async def create_index(self, *, timeout_s: float = WAIT_S) -> bool:
         """See ``Retriever.create_index``."""
@@ -436,6 +449,13 @@ class AsyncRetriever:
         watch = _Watch(name, self._live.schema.name, self._hook)
         with watch:
             return watch.result(await self._driver.run(watched(plan, watch.tally), source))
+
+    async def _stream(self, name: str, plan: Plan[None]) -> AsyncIterator[Document]:
+        watch = _Watch(name, self._live.schema.name, self._hook)
+        with watch:
+            async with aclosing(self._driver.stream(watched(plan, watch.tally))) as documents:
+                async for document in documents:
+                    yield document
 
 
 # --- the two drivers ------------------------------------------------------------------------------
@@ -559,7 +579,7 @@ class _AsyncDriver:
         finally:
             plan.close()
 
-    async def stream(self, plan: Plan[None]) -> AsyncIterator[Any]:
+    async def stream(self, plan: Plan[None]) -> AsyncGenerator[Any, None]:
         try:
             step = next(plan)
             while True:
@@ -719,7 +739,9 @@ def checked_url(url: str | None) -> str:
         urlsplit(found).port  # noqa: B018 - reading it checks it
     except ValueError:
         # Its message would hold a part of the URL, which may be a part of the password.
-        raise InvalidInput("url: host or port cannot be read; percent-encode special characters of a password") from None
+        raise InvalidInput(
+            "url: host or port cannot be read; percent-encode special characters of a password"
+        ) from None
     if scheme not in SCHEMES:
         raise InvalidInput(f"url scheme {scheme!r}: one of {', '.join(f'{each}://' for each in SCHEMES)}")
     return found
@@ -741,6 +763,8 @@ class _Watch:
         self.started = time.perf_counter()
 
     def tally(self, step: Step) -> None:
+        if isinstance(step, Page):
+            self.hits += len(step.items)
         if not isinstance(step, Ask):
             return
         self.commands += len(step.commands)
@@ -759,8 +783,12 @@ class _Watch:
                 pass
             case int():
                 self.hits = result
+            case Document():
+                self.hits = 1
             case list():
-                self.hits = sum(len(each) if isinstance(each, Hits) else each is not None for each in result)
+                found = [each for each in result if each and not isinstance(each, Exception)]
+                self.hits = sum(len(each) if isinstance(each, Hits) else 1 for each in found)
+                self.complete = all(each.complete for each in result if isinstance(each, Hits))
         return result
 
     def __enter__(self) -> Self:
@@ -768,7 +796,8 @@ class _Watch:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         seconds = time.perf_counter() - self.started
-        failed = kind.__name__ if kind else None
+        # Whoever leaves a scan early has made no error.
+        failed = kind.__name__ if kind and kind is not GeneratorExit else None
         log.debug("%s %s: %.4f s, %d commands, %s", self.name, self.index, seconds, self.commands, failed or "done")
         if self.hook is not None:
             self.hook(

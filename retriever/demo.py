@@ -74,18 +74,15 @@ def run(url: str | None) -> None:
         _facts(
             console,
             ("engine", f"{report.engine} ({where})"),
-            ("embedder", f"{report.embedder}, {report.dims} dims, on this CPU, loaded in {load_s:.2f} s"),
+            ("embedder", f"{report.embedder}, {report.dims} dims, loaded in {load_s:.2f} s"),
             ("index", f"{report.documents} documents of a ferry company, embedded and written in {fill_s:.1f} s"),
             ("distance", f"{report.metric.lower()}: 0 is the same, lower is closer"),
         )
         _ask(console, docs)
         _ask_together(console, url, schema, embed)
     console.print()
-    console.print(
-        "Gone again: the index and its documents"
-        + (", the engine and its folder." if embedded else ".")
-        + " Next: README.md, examples/."
-    )
+    console.print("Gone again: the index and its documents" + (", the engine and its folder." if embedded else "."))
+    console.print("Next: README.md and the scripts in examples/.")
 
 
 def corpus() -> list[Document]:
@@ -94,7 +91,7 @@ def corpus() -> list[Document]:
     places = (here.with_name("corpus.jsonl"), here.parents[1] / "examples" / "corpus.jsonl")
     for place in places:
         if place.is_file():
-            lines = place.read_text(encoding="utf-8").splitlines()
+            lines = place.read_text(encoding="utf-8").split("\n")  # splitlines() also cuts at U+2028
             return [_document(json.loads(line)) for line in lines if line.strip()]
     raise RetrieverError(f"the example documents are missing: neither {places[0]} nor {places[1]} is there")
 
@@ -133,7 +130,7 @@ def _ask(console: Console, docs: Retriever) -> None:
     show(
         2,
         "With a tag",
-        'docs.query(text="payment for being available at night", k=2, filter={"tags": "on-call"})',
+        'docs.query(text="payment for being available at night", k=2,\n           filter={"tags": "on-call"})',
         lambda: docs.query(text="payment for being available at night", k=2, filter={"tags": "on-call"}),
         "The engine filters before it ranks, so two on-call documents come back.",
     )
@@ -141,7 +138,8 @@ def _ask(console: Console, docs: Retriever) -> None:
         3,
         "With a tag and a range of numbers",
         'docs.query(text="allergic reaction", k=2,\n'
-        '           filter={"category": "incident", "year": {"between": [2020, 2022]}})',
+        '           filter={"category": "incident",\n'
+        '                   "year": {"between": [2020, 2022]}})',
         lambda: docs.query(
             text="allergic reaction", k=2, filter={"category": "incident", "year": {"between": [2020, 2022]}}
         ),
@@ -153,7 +151,8 @@ def _ask(console: Console, docs: Retriever) -> None:
         4,
         "By a vector: what else is there about that cake?",
         'cake = docs.get("incident-2021-09", return_vectors=True)\n'
-        'docs.query(vector=cake.vector, k=2, filter=(Tag("category") == "kitchen") & (Numeric("year") >= 2020))',
+        "docs.query(vector=cake.vector, k=2,\n"
+        '           filter=(Tag("category") == "kitchen") & (Numeric("year") >= 2020))',
         lambda: docs.query(vector=cake.vector, k=2, filter=(Tag("category") == "kitchen") & (Numeric("year") >= 2020)),
         "A filter may be an expression too.",
     )
@@ -170,7 +169,7 @@ def _ask(console: Console, docs: Retriever) -> None:
 def _ask_together(console: Console, url: str, schema: Schema, embed: LocalEmbedder) -> None:
     async def ask() -> list[Hits[Hit]]:
         async with AsyncRetriever.connect(url, schema, embed=embed) as docs:
-            return await asyncio.gather(*(docs.query(text=question, k=1) for question in QUESTIONS))
+            return await asyncio.gather(*(docs.query(text=text, k=1) for text in QUESTIONS))
 
     started = time.perf_counter()
     answers = asyncio.run(ask())
@@ -179,14 +178,16 @@ def _ask_together(console: Console, url: str, schema: Schema, embed: LocalEmbedd
         console,
         f"6  Async: {len(QUESTIONS)} questions at the same time",
         "async with AsyncRetriever.connect(url, schema, embed=embed) as docs:\n"
-        "    await asyncio.gather(*(docs.query(text=question, k=1) for question in questions))",
+        "    await asyncio.gather(*(docs.query(text=text, k=1) for text in questions))",
         f"{total_ms:.1f} ms for all, connecting included",
     )
-    table = _table(console.width)
-    table.add_column("distance", justify="right", style="cyan")
-    table.add_column("question", no_wrap=True)
-    table.add_column("id", style="green", no_wrap=True)
-    table.add_column("title", style="bold", no_wrap=True)
+    table = _table(None)
+    table.add_column("distance", justify="right", style="cyan", no_wrap=True, min_width=8)
+    question_width = max(map(len, QUESTIONS))
+    id_width = max(len(hits[0].id) for hits in answers)
+    table.add_column("question", width=question_width, no_wrap=True)
+    table.add_column("id", style="green", width=id_width, no_wrap=True)
+    table.add_column("title", style="bold", width=console.width - question_width - id_width - 16, no_wrap=True)
     for question, hits in zip(QUESTIONS, answers, strict=True):
         table.add_row(_number(hits[0].score), question, hits[0].id, hits[0].fields["title"])
     console.print(table)
@@ -196,9 +197,9 @@ def _ask_together(console: Console, url: str, schema: Schema, embed: LocalEmbedd
 
 
 def table_console() -> Console:
-    """A console for tables: as wide as the terminal, at most 120; 100 columns without a terminal."""
+    """A console for tables: as wide as the terminal, within 60 and 120; 100 columns without a terminal."""
     console = Console(highlight=False)
-    console.width = min(console.width, 120) if console.is_terminal else WIDTH
+    console.width = max(60, min(console.width, 120)) if console.is_terminal else WIDTH
     return console
 
 
@@ -212,7 +213,7 @@ def hits_table(hits: Hits[Hit], *, width: int, title: str | None, fields: Sequen
     if reranked:
         table.add_column("rerank", justify="right", style="magenta")
     table.add_column("distance", justify="right", style="cyan")
-    id_width = min(max(len(hit.id) for hit in hits), width // 4)
+    id_width = max(2, min(max(len(hit.id) for hit in hits), width // 4))
     table.add_column("id", style="green", width=id_width, no_wrap=True)
     text_width = width - id_width - (22 if reranked else 14)  # 6 and 8 for the numbers, 2 between columns
     table.add_column("text and fields", width=text_width)
@@ -220,12 +221,17 @@ def hits_table(hits: Hits[Hit], *, width: int, title: str | None, fields: Sequen
         rerank = ("" if hit.rerank_score is None else f"{hit.rerank_score:g}",) if reranked else ()
         lines = Line()
         if title is not None and title in hit.fields:
-            lines.append(f"{hit.fields[title]}\n", style="bold")
-        lines.append("\n".join(textwrap.wrap(hit.text, text_width, max_lines=2, placeholder=" ...")))
-        shown = "  ".join(f"{name}={_value(hit.fields[name])}" for name in fields if name in hit.fields)
+            lines.append(f"{_plain(str(hit.fields[title]))}\n", style="bold")
+        lines.append("\n".join(textwrap.wrap(_plain(hit.text), text_width, max_lines=2, placeholder=" ...")))
+        shown = "  ".join(f"{name}={_plain(_value(hit.fields[name]))}" for name in fields if name in hit.fields)
         lines.append(f"\n{shown}" if shown else "", style="dim")
-        table.add_row(*rerank, _number(hit.score), Line(hit.id), lines)
+        table.add_row(*rerank, _number(hit.score), Line(_plain(hit.id)), lines)
     return table
+
+
+def _plain(text: str) -> str:
+    """One line that cannot steer a terminal: documents may come from anywhere."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))
 
 
 def _value(value: object) -> str:
@@ -238,7 +244,7 @@ def _number(distance: float) -> str:
     return f"{distance:.3f}".replace("-0.000", "0.000")  # an engine's rounding may leave -1e-7
 
 
-def _table(width: int) -> Table:
+def _table(width: int | None) -> Table:
     return Table(box=None, padding=(0, 2, 0, 0), width=width, header_style="dim")
 
 

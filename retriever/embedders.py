@@ -16,6 +16,7 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -126,23 +127,24 @@ _TOKENIZER = _File(
 _MAX_TOKENS = 256
 # Padded tokens per run of the model. Larger runs gain nothing and cost memory: 300 texts of 187 tokens
 # on two cores went at 29/s by 8 and 22/s by 32, where attention over 32 x 256 tokens took 1.2 GB more.
-_RUN_TOKENS = 1024
-# 4: arbitrary. One thread embeds a query in 5 ms and two in 3; more than two cores were not tried.
+_RUN_TOKENS = 512
+# 4: arbitrary; one and two were tried, on two cores.
 _MOST_THREADS = 4
 
 
 class LocalEmbedder:
     """all-MiniLM-L6-v2 on the CPU, from installed packages: English, 384 dims, unit length, no network.
 
-    threads: that one run of the model may use, > 0; by default the process's cores, at most 4.
-    batch_size: texts per run of the model, > 0; runs of long texts are smaller to bound memory.
+    threads: runs of the model at once within a call, each on one core, > 0; by default the process's cores,
+        at most 4. One text is one run.
+    batch_size: most texts per run, > 0; runs of long texts are smaller, which bounds memory and costs no speed.
 
     Call it with texts; returns float32 of shape (len(texts), 384), in the given order. A text's vector is
     the same alone or in any batch. A text is cut at 256 tokens (about 190 English words): ``truncated``
     counts them, and the first time is a WARNING on the logger ``retriever``, which never holds the text.
-    The first call loads the model (about half a second and 250 MB). Safe to share between threads;
-    a forked child loads its own. Sets the environment variable ORT_DISABLE_TELEMETRY to 1, unless it is
-    set, before it imports onnxruntime; import onnxruntime yourself only with that variable set.
+    The first call loads the model (about half a second and 200 MB). Safe to share between threads, and to
+    use after a fork. Sets the environment variable ORT_DISABLE_TELEMETRY to 1, unless it is set, before it
+    imports onnxruntime; import onnxruntime yourself only with that variable set.
     Needs ``pip install 'valkey-retriever[local]'``: raises MissingExtra at the first call without it, or
     if an installed file is not the pinned one. Raises InvalidInput if a text is no str or has a lone surrogate.
     Source: huggingface.co/sentence-transformers/all-MiniLM-L6-v2; Reimers, Gurevych, EMNLP 2019.
@@ -155,9 +157,9 @@ class LocalEmbedder:
     def __init__(self, *, threads: int | None = None, batch_size: int = 32) -> None:
         self._threads = min(_MOST_THREADS, _cores()) if threads is None else _positive(threads, "threads")
         self._batch_size = _positive(batch_size, "batch_size")
-        # By process id: after a fork the session's threads are gone and a run would wait for them for
-        # ever, and a lock may be held by nobody. The parent's session is kept, not freed, for that reason too.
-        self._states: dict[int, _State] = {}
+        self._lock = threading.Lock()
+        self._model: tuple[Any, Any] | None = None
+        self._truncated = 0
 
     def __call__(self, texts: Sequence[str], /) -> NDArray[np.float32]:
         """One unit vector per text: float32 of shape (len(texts), 384)."""
@@ -165,21 +167,29 @@ class LocalEmbedder:
         vectors = np.empty((len(texts), self.dims), np.float32)
         if not texts:
             return vectors
-        state = self._state()
-        tokenizer, session = state.loaded(self._threads)
+        tokenizer, session = self._loaded()
         # One by one: encode_batch starts a thread pool that prints a warning on stderr at the next fork,
         # and tokenizing takes a hundredth of the time of the model.
         encodings = [tokenizer.encode(text) for text in texts]
-        state.report(sum(1 for encoding in encodings if encoding.overflowing))
+        self._report(sum(1 for encoding in encodings if encoding.overflowing))
         token_ids = [encoding.ids for encoding in encodings]
-        for positions in _runs([len(ids) for ids in token_ids], self._batch_size):
+
+        def run(positions: list[int]) -> None:
             vectors[positions] = _run(session, [token_ids[position] for position in positions])
+
+        runs = list(_runs([len(ids) for ids in token_ids], self._batch_size))
+        if self._threads == 1 or len(runs) == 1:
+            for positions in runs:
+                run(positions)
+        else:
+            with ThreadPoolExecutor(min(self._threads, len(runs))) as pool:
+                list(pool.map(run, runs))
         return vectors
 
     @property
     def truncated(self) -> int:
-        """How many texts this process has cut at 256 tokens so far."""
-        return self._state().truncated
+        """How many texts were cut at 256 tokens so far."""
+        return self._truncated
 
     def __repr__(self) -> str:
         return (
@@ -187,31 +197,18 @@ class LocalEmbedder:
             f"batch_size={self._batch_size}, truncated={self.truncated}>"
         )
 
-    def _state(self) -> _State:
-        process = os.getpid()
-        return self._states.get(process) or self._states.setdefault(process, _State())
-
-
-class _State:
-    """What belongs to one process: the loaded model and the count of texts cut."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._model: tuple[Any, Any] | None = None
-        self.truncated = 0
-
-    def loaded(self, threads: int) -> tuple[Any, Any]:
+    def _loaded(self) -> tuple[Any, Any]:
         with self._lock:
             if self._model is None:
-                self._model = _load(threads)
+                self._model = _load()
             return self._model
 
-    def report(self, cut: int) -> None:
+    def _report(self, cut: int) -> None:
         if not cut:
             return
         with self._lock:
-            first = self.truncated == 0
-            self.truncated += cut
+            first = self._truncated == 0
+            self._truncated += cut
         if first:
             _log.warning(
                 "LocalEmbedder cut %d text(s) at %d tokens; what follows there is not in their vectors. "
@@ -221,7 +218,7 @@ class _State:
             )
 
 
-def _load(threads: int) -> tuple[Any, Any]:
+def _load() -> tuple[Any, Any]:
     # From 1.29 on, onnxruntime starts an uploader to Microsoft when it is *imported*, keeps a device id and
     # a database in ~/.cache, and a process forked afterwards never ends. Only this variable, set before the
     # import, prevents all three (tried with 1.32); the call below comes too late for the first event.
@@ -240,9 +237,9 @@ def _load(threads: int) -> tuple[Any, Any]:
     onnxruntime.disable_telemetry_events()  # where someone imported it before us
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors
-    # Said outright: left at 0, the runtime takes every core of the machine and pins threads to cores, which
-    # in a container with fewer fails with a message on stderr.
-    options.intra_op_num_threads = threads
+    # 1: no thread pool in the runtime. A process forked beside one never ends (its exit joins threads that
+    # it does not have), its idle threads spin, and it is no faster than as many runs of one thread at once.
+    options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(_content(_MODEL), options, providers=["CPUExecutionProvider"])
     return tokenizer, session
@@ -271,10 +268,11 @@ def _content(file: _File) -> bytes:
 def _runs(lengths: Sequence[int], batch_size: int) -> Iterator[list[int]]:
     # Longest first, so that the first of a run says what the others are padded to.
     order = sorted(range(len(lengths)), key=lambda position: -lengths[position])
-    while order:
-        size = max(1, min(batch_size, _RUN_TOKENS // lengths[order[0]]))
-        yield order[:size]
-        order = order[size:]
+    start = 0
+    while start < len(order):
+        size = max(1, min(batch_size, _RUN_TOKENS // lengths[order[start]]))
+        yield order[start : start + size]
+        start += size
 
 
 def _run(session: Any, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:

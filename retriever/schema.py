@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fields.analysis import Analysis
 from fields.errors import InvalidInput
 from fields.kinds import FIELD_KINDS, Field, Stored, Text, Vector, Word
-from fields.names import TERMS_FIELD, check_index_name, check_prefix, stamp_field, terms_field
+from fields.names import TERMS_FIELD, check_index_name, check_prefix, terms_field
 from retriever.engines import Engine
 from retriever.errors import NotSupported
 
@@ -46,6 +46,8 @@ class Schema:
 
     def __post_init__(self) -> None:
         check_index_name(self.name)
+        if not isinstance(self.fields, Iterable):
+            raise InvalidInput(f"fields: a list of fields expected, not {self.fields!r}")
         fields = tuple(self.fields)
         if not isinstance(self.vector, Vector):
             raise InvalidInput(f"vector: a Vector expected, not {self.vector!r}")
@@ -138,6 +140,8 @@ class Schema:
     def live_differences(self, info: IndexInfo) -> list[str]:
         """In words, how a live index (its FT.INFO) differs from this declaration."""
         found = []
+        if info.name != self.name:
+            found.append(f"name: {self.name!r} is an alias of index {info.name!r}")
         if info.prefixes != (self.prefix,):
             found.append(f"prefix: {self.prefix!r} declared, live {', '.join(map(repr, info.prefixes))}")
         expected: dict[str, dict[str, Any]] = {
@@ -171,15 +175,6 @@ class Schema:
         """The hash fields that hold analysed text: the document's and each Text field's."""
         return [TERMS_FIELD, *(terms_field(each.name) for each in self.texts)] if self.analysis else []
 
-    @property
-    def hash_fields(self) -> list[str]:
-        """Every hash field that a document of this index may have besides its text and its vector."""
-        return [
-            *self.by_name,
-            *self.text_attributes,
-            stamp_field(self.vector.name),
-        ]
-
 
 def build_ft_create_args(
     schema: Schema, *, engine: Engine | None = None, skip_initial_scan: bool = False
@@ -198,14 +193,16 @@ def build_ft_create_args(
         words.append("SKIPINITIALSCAN")
     # STOPWORDS 0: our analysis has dropped what shall be dropped; the engine must drop nothing more.
     words += ["STOPWORDS", 0, "SCHEMA"]
+    for each in schema.fields:
+        if not isinstance(each, (Text, Stored)):
+            words += each.index_words()
+    words += schema.vector.index_words()
+    # TEXT stands last: engines would read a field called weight or phonetic behind it as its option.
     if schema.analysis and (engine is None or engine.text):
         words += [TERMS_FIELD, "TEXT", "NOSTEM"]
         for text in schema.texts:
             words += text.index_words(weight=engine is not None and engine.weight)
-    for each in schema.fields:
-        if not isinstance(each, (Text, Stored)):
-            words += each.index_words()
-    return words + schema.vector.index_words()
+    return words
 
 
 def _declared(each: Field | Vector) -> dict[str, Any]:

@@ -331,6 +331,9 @@ def stored_schema(name: str) -> Plan[Schema]:
 def drop_definition(live: Live) -> Plan[None]:
     """Drop the index and its metadata; the documents stay. An index that is not there is dropped already."""
     schema = live.schema
+    (info,) = yield from ask_all((info_command(schema.name),))
+    if isinstance(info, IndexInfo) and info.name != schema.name:
+        raise SchemaMismatch(f"{schema.name!r} is an alias of index {info.name!r}, which is not ours to drop")
     # FT.DROPINDEX and never its DD: that deletes whatever lies under the prefix.
     dropped, deleted = yield from ask_all(
         (

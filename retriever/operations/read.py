@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fields.errors import InvalidInput
 from fields.filters import Filter, as_filter
@@ -30,7 +30,7 @@ log = logging.getLogger("retriever")
 
 def id_list(ids: str | Iterable[str]) -> list[str]:
     """One id or many as a list, each checked."""
-    if not isinstance(ids, Iterable):
+    if not isinstance(ids, Iterable) or isinstance(ids, (bytes, Mapping)):
         raise InvalidInput(f"ids: an id or a list of them expected, not {ids!r}")
     return [check_id(id) for id in ([ids] if isinstance(ids, str) else ids)]
 

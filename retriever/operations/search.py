@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from fields.errors import InvalidInput
 from fields.filters import number
-from fields.names import TEXT_FIELD
+from fields.kinds import Numeric
+from fields.names import TEXT_FIELD, exact_field
 from fields.vectors import embedding_matrix, vector_bytes, vector_from_bytes
 from retriever.documents import Hit, Hits, hit
 from retriever.errors import ReplyError
@@ -96,8 +97,11 @@ def query(
         hits = [each for each in hits if each.score <= max_distance]
     stats = {"search_ms": 1000 * seconds}
     if chosen is not None and hits:
-        answer = yield Call(chosen, (text, hits))
-        hits = [replace(each, rerank_score=score) for each, score in ranked(answer, hits, k)]
+        answer = yield Call(chosen, (text, list(hits)))
+        hits = [
+            replace(each, rerank_score=score, text="" if shape.lent else each.text)
+            for each, score in ranked(answer, hits, k)
+        ]
     if seconds * 1000 >= timeout_ms:
         # Neither engine says in RESP2 that it stopped early.
         reasons += (f"the engine took {seconds * 1000:.0f} ms of its {timeout_ms} and may have stopped early",)
@@ -108,7 +112,7 @@ def query(
 
 def query_many(live: Live, reranker: Reranker | None, queries: Iterable[Query]) -> Plan[list[Hits[Hit] | Exception]]:
     """Every query's hits or its own error, in one embedder call and one round trip."""
-    if isinstance(queries, (str, bytes, Mapping)):
+    if isinstance(queries, (str, bytes, Mapping)) or not isinstance(queries, Iterable):
         raise InvalidInput("query_many takes a list of mappings, each with the arguments of query")
     return (yield from together([_checked(live, reranker, each) for each in queries]))
 
@@ -129,6 +133,7 @@ class Shape:
 
     returned: their names, the text (if asked for) first and the vector (likewise) last.
     readers: for the fields in between, name and how a stored value is read.
+    lent: the text is returned for the reranker only.
     """
 
     returned: tuple[str, ...]
@@ -136,6 +141,7 @@ class Shape:
     prefix: bytes
     text: bool
     vector: bool
+    lent: bool = False
 
     def hits(self, rows: Rows) -> tuple[list[Hit], tuple[str, ...]]:
         """The hits, nearest first, ties by id; and why they may not be all."""
@@ -188,15 +194,24 @@ def _distances(column: Sequence[bytes | None]) -> list[float]:
 
 
 def _shape(live: Live, return_fields: Iterable[str] | None, return_vectors: bool, *, with_text: bool) -> Shape:
-    if isinstance(return_fields, str):
-        raise InvalidInput(f"return_fields: a list of names expected, not {return_fields!r}")
-    key = (None if return_fields is None else tuple(return_fields), bool(return_vectors), with_text)
+    names = _names(return_fields)
+    key = (names, bool(return_vectors), with_text)
     found: Shape | None = live.shapes.get(key)
     if found is None:
-        found = shape(live.schema, key[0], return_vectors=key[1], with_text=with_text)
+        found = shape(live.schema, names, return_vectors=key[1], with_text=with_text)
         if len(live.shapes) < 64:  # arbitrary: a service asks in a handful of shapes
             live.shapes[key] = found
     return found
+
+
+def _names(return_fields: Iterable[str] | None) -> tuple[str, ...] | None:
+    if return_fields is None:
+        return None
+    if not isinstance(return_fields, str) and isinstance(return_fields, Iterable):
+        names = tuple(return_fields)
+        if all(isinstance(name, str) for name in names):
+            return names
+    raise InvalidInput(f"return_fields: a list of names expected, not {return_fields!r}")
 
 
 def shape(
@@ -209,16 +224,22 @@ def shape(
             raise InvalidInput(
                 f"return_fields: unknown field {name!r}; declared: {', '.join(schema.by_name) or 'none'}"
             )
-    if with_text and TEXT_FIELD not in names:
+    lent = with_text and TEXT_FIELD not in names
+    if lent:
         names.append(TEXT_FIELD)
     text = TEXT_FIELD in names
     fields = [name for name in names if name != TEXT_FIELD]
     return Shape(
-        returned=(*([TEXT_FIELD] if text else []), *fields, *([schema.vector.name] if return_vectors else [])),
+        returned=(
+            *([TEXT_FIELD] if text else []),
+            *(exact_field(name) if isinstance(schema.by_name[name], Numeric) else name for name in fields),
+            *([schema.vector.name] if return_vectors else []),
+        ),
         readers=tuple((name, schema.by_name[name].read) for name in fields),
         prefix=schema.prefix.encode(),
         text=text,
         vector=return_vectors,
+        lent=lent,
     )
 
 

@@ -17,12 +17,12 @@ from typing import Any
 from fields.analysis import stored
 from fields.errors import InvalidInput
 from fields.filters import as_filter, number
-from fields.kinds import Field, Text, texts_bytes
-from fields.names import TERMS_FIELD, TEXT_FIELD, check_id, stamp_field, terms_field
-from fields.vectors import embedding_matrix, matrix_rows
+from fields.kinds import Field, Numeric, Text, texts_bytes
+from fields.names import TERMS_FIELD, TEXT_FIELD, check_id, exact_field, stamp_field, terms_field
+from fields.vectors import Matrix, embedding_matrix, matrix_rows
 from retriever.documents import Document, Failure, UpsertReport, interrupted
 from retriever.engines import Engine
-from retriever.errors import classify, is_refusal
+from retriever.errors import SchemaMismatch, classify, is_refusal
 from retriever.operations.index import Live, drop_definition, ready_to_write, search_engine
 from retriever.operations.read import START, id_list, matching_ids, page
 from retriever.plans import Arg, Ask, Call, Command, Embed, Plan, Pull, ask_all, ask_one
@@ -36,6 +36,8 @@ _REPLACE = (
     "if ARGV[1] ~= '0' then redis.call('HDEL', KEYS[1], unpack(ARGV, 2, ARGV[1] + 1)) end "
     "return redis.call('HSET', KEYS[1], unpack(ARGV, ARGV[1] + 2))"
 )
+# Where the document was refused, because the key is of another type, that key is not ours to expire.
+_EXPIRE = "return redis.call('TYPE', KEYS[1]).ok == 'hash' and redis.call('PEXPIRE', KEYS[1], ARGV[1]) or 0"
 _UPDATE = (
     "if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end "
     "if ARGV[1] ~= '0' then redis.call('HDEL', KEYS[1], unpack(ARGV, 2, ARGV[1] + 1)) end "
@@ -70,14 +72,9 @@ def upsert(live: Live, *, batch_size: int, on_batch: Callable[[Sequence[str]], A
 
 def _write_batch(live: Live, documents: Sequence[Document], ids: Sequence[str]) -> Plan[tuple[Failure, ...]]:
     batch = _Batch(live.schema, documents, ids)
-    rows = yield from _vectors(live, documents, ids)
-    # Checked before anything is asked or made; an index that is made now has the first vector's length.
-    dims = live.dims or _length(rows[0], ids[0])
-    vectors = matrix_rows(rows, dims, live.schema.vector.metric, lambda at: f"document {ids[at]!r}, vector")
-    schema = yield from ready_to_write(live, first_dims=dims)
-    if schema.vector.dims != dims:
-        raise InvalidInput(f"document {ids[0]!r}, vector: {dims} dimensions, the index has {schema.vector.dims}")
+    vectors = yield from _vectors(live, documents, ids)
     engine = yield from search_engine(live)
+    schema = live.schema
     commands = batch.commands(schema, vectors, engine)
     replies, _ = yield Ask(commands)
     refused = [
@@ -103,7 +100,7 @@ def _ids(documents: Sequence[Document]) -> list[str]:
         if not isinstance(document, Document):
             raise InvalidInput(f"upsert takes Documents, not {document!r}")
     ids = [document.id for document in documents]
-    if not all(type(id) is str and id and id.isascii() for id in ids):
+    if not all(type(id) is str and id and id.isprintable() for id in ids):
         for id in ids:
             check_id(id)
     if len(set(ids)) < len(ids):
@@ -112,21 +109,38 @@ def _ids(documents: Sequence[Document]) -> list[str]:
     return ids
 
 
-def _vectors(live: Live, documents: Sequence[Document], ids: Sequence[str]) -> Plan[list[Any]]:
-    """Each document's vector: its own, or the embedder's."""
-    rows: list[Any] = [document.vector for document in documents]
-    missing = [at for at, row in enumerate(rows) if row is None]
-    if not missing:
-        return rows
-    if not live.embeds:
-        raise InvalidInput(f"document {ids[missing[0]]!r} has no vector, and there is no embedder to make it")
+def _vectors(live: Live, documents: Sequence[Document], ids: Sequence[str]) -> Plan[list[bytes]]:
+    """Each document's vector, its own or the embedder's; and all that must be true before the first write.
+
+    The vectors that were given are checked before any I/O, unless only the server knows their length.
+    """
+    given = [at for at, document in enumerate(documents) if document.vector is not None]
+    missing = [at for at, document in enumerate(documents) if document.vector is None]
     for at in missing:
+        if not live.embeds:
+            raise InvalidInput(f"document {ids[at]!r} has no vector, and there is no embedder to make it")
         if not documents[at].text.strip():
             raise InvalidInput(f"document {ids[at]!r} has neither a vector nor a text to embed")
+    # Where nobody has said how long a vector is, the first one says it, and the others are held to it.
+    dims = live.dims or (_length(documents[given[0]].vector, ids[given[0]]) if given else None)
+    own = iter(_encoded(live.schema, dims, [documents[at].vector for at in given], [ids[at] for at in given]))
+    schema = yield from ready_to_write(live, first_dims=dims)
+    if given and schema.vector.dims != dims:
+        raise InvalidInput(f"document {ids[given[0]]!r}, vector: {dims} dimensions, the index has {schema.vector.dims}")
+    if not missing:
+        return list(own)
     result = yield Embed([documents[at].text for at in missing], "document")
-    for at, row in zip(missing, embedding_matrix(result, len(missing), live.dims), strict=True):
-        rows[at] = row
-    return rows
+    rows = embedding_matrix(result, len(missing), schema.vector.dims)
+    embedded = iter(_encoded(schema, schema.vector.dims, rows, [ids[at] for at in missing]))
+    return [next(embedded if document.vector is None else own) for document in documents]
+
+
+def _encoded(schema: Schema, dims: int | None, rows: Sequence[Any] | Matrix, ids: Sequence[str]) -> list[bytes]:
+    if not len(rows):
+        return []
+    if dims is None:
+        raise SchemaMismatch(f"the live index {schema.name!r} has no vector {schema.vector.name!r}")
+    return matrix_rows(rows, dims, schema.vector.metric, lambda at: f"document {ids[at]!r}, vector")
 
 
 def _length(row: Any, id: str) -> int:
@@ -144,7 +158,7 @@ class _Batch:
         self.ids = ids
         self.keys = [schema.prefix + id for id in ids]
         self.expiries = [
-            Command(("PEXPIRE", key, _milliseconds(document.ttl_s, document.id)), integer, key)
+            Command(("EVAL", _EXPIRE, 1, key, _milliseconds(document.ttl_s, document.id)), integer, key)
             for key, document in zip(self.keys, documents, strict=True)
             if document.ttl_s is not None
         ]
@@ -182,7 +196,10 @@ class _Batch:
             holding = [at for at, mapping in enumerate(mappings) if name in mapping]
             given = [mappings[at][name] for at in holding]
         ids = self.ids if len(holding) == count else [self.ids[at] for at in holding]
-        self.columns.append((name, _spread(field.write(given, ids), holding, count)))
+        column = _spread(field.write(given, ids), holding, count)
+        self.columns.append((name, column))
+        if isinstance(field, Numeric):
+            self.columns.append((exact_field(name), column))
         if isinstance(field, Text) and schema.analysis is not None:
             self._analyse(schema, terms_field(name), given, holding)
 
@@ -262,7 +279,10 @@ def update(live: Live, id: str, fields: Mapping[str, Any]) -> Plan[bool]:
         field = schema.by_name.get(name)
         if field is None:
             raise InvalidInput(f"document {id!r}: {_undeclared(name, schema)}")
-        pairs.append((name, None if value is None else field.write([value], [id])[0]))
+        written = None if value is None else field.write([value], [id])[0]
+        pairs.append((name, written))
+        if isinstance(field, Numeric):
+            pairs.append((exact_field(name), written))
         if isinstance(field, Text) and schema.analysis is not None:
             terms = None if value is None else stored(schema.analysis.terms(value)).encode()
             pairs.append((terms_field(name), terms))

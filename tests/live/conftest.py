@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 import valkey
+import valkey.asyncio
 
 from retriever import AsyncRetriever, Numeric, Retriever, Schema, Stored, Tag, Text, Vector
 from tests.fakes import DIMS
@@ -52,8 +53,9 @@ def name(raw):
     for index in raw.execute_command("FT._LIST"):
         if index.startswith(name.encode()):
             raw.execute_command("FT.DROPINDEX", index)
-    for key in list(raw.scan_iter(f"{name}*", count=1000)):
-        raw.unlink(key)
+    keys = list(raw.scan_iter(f"{name}*", count=1000))
+    for start in range(0, len(keys), 1000):
+        raw.unlink(*keys[start : start + 1000])
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -71,6 +73,24 @@ async def make(request, url):
     yield make
     for shell in made:
         await shell.close()
+
+
+@pytest.fixture
+async def borrow(make):
+    """Makes clients of the kind that ``make`` takes, ``borrow(url, **arguments)``, and closes them."""
+    borrowed = []
+
+    def borrow(url, kind=None, **kwargs):
+        kind = kind or (valkey.Valkey if make.blocking else valkey.asyncio.Valkey)
+        borrowed.append(kind.from_url(url, **kwargs))
+        return borrowed[-1]
+
+    yield borrow
+    for client in borrowed:
+        if make.blocking:
+            client.close()
+        else:
+            await client.aclose()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import subprocess
@@ -19,8 +20,10 @@ from retriever import (
     NotSupported,
     Numeric,
     Retriever,
+    RetrieverError,
     Schema,
     SchemaMismatch,
+    ServerError,
     Stored,
     Tag,
     Text,
@@ -520,6 +523,29 @@ async def test_delete_documents_spares_what_this_library_did_not_write(docs, raw
     assert await docs.drop_index(delete_documents=True) == 1
     left = {key.removeprefix(name.encode()) for key in raw.scan_iter(f"{name}*")}
     assert left == {b":string", b":list", b":hash", b"x:1", b":\xff"}
+
+
+async def test_an_alias_is_not_the_index(make, name, raw):
+    """An alias of our name for another index: neither created on, nor does dropping it drop that index (case B62)."""
+    other = make(Schema(f"{name}-other", [], FLAT))
+    await other.create_index()
+    await other.upsert([document("theirs")])
+    raw.execute_command("FT.ALIASADD", f"{name}-alias", f"{name}-other")
+    ours = make(Schema(f"{name}-alias", [], FLAT))
+    with pytest.raises(SchemaMismatch):
+        await ours.create_index()
+    with pytest.raises(SchemaMismatch):
+        await ours.upsert([document("ours")])
+    with contextlib.suppress(ServerError):
+        await ours.drop_index(delete_documents=True)
+    assert await other.count() == 1
+    assert await other.ids() == ["theirs"]
+    same = make(Schema(f"{name}-alias", [], FLAT, prefix=f"{name}-other:"))
+    with pytest.raises(RetrieverError):
+        await same.create_index()
+    with contextlib.suppress(RetrieverError):
+        await same.drop_index()
+    assert await other.ids() == ["theirs"]
 
 
 async def test_glob_characters_in_a_prefix_are_literal(make, name, raw):

@@ -1,0 +1,290 @@
+"""What the three benchmarks share: a server, documents, rounds in shuffled order, tables, peers.
+
+Rule: numbers are compared within one run only. In every round each side does the same work, in an
+order drawn anew; a side is compared with the raw client round by round, and the median of those
+ratios is reported with its quartiles, so that a machine that is busy for a while is busy for all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import json
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from valkey.exceptions import ResponseError
+from valkey.utils import LIBVALKEY_AVAILABLE
+
+from retriever import Document, EmbeddedServer, Numeric, Schema, Tag, Vector
+
+# betterdb-retrieval reports its use over the network unless this says no; a benchmark does not.
+os.environ["BETTERDB_TELEMETRY"] = "false"
+
+Matrix: TypeAlias = npt.NDArray[np.float32]
+Client: TypeAlias = Any  # valkey.Valkey, whose methods have no types
+
+DIMS = 384
+CLUSTERS = 50
+WORDS = 60  # of a text: a short paragraph
+CATEGORIES = (
+    "database",
+    "search",
+    "network",
+    "storage",
+    "kernel",
+    "compiler",
+    "graphics",
+    "security",
+    "audio",
+    "tests",
+)
+SEED = 7
+# Every index and key of a run starts with this; betterdb-retrieval calls its index "<name>:idx".
+NAME = "retriever-benchmark"
+
+
+# --- server and data ------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def server_url() -> Iterator[str]:
+    """VALKEY_URL if it is set, else an embedded server for as long as the block runs."""
+    if url := os.environ.get("VALKEY_URL"):
+        yield url
+        return
+    with EmbeddedServer() as embedded:
+        yield embedded
+
+
+def clustered(count: int, seed: int = SEED) -> Matrix:
+    """Vectors around CLUSTERS centres of length 1, each off its centre by a vector of about length 1.
+
+    The centres are the same for every seed. Uniformly random vectors would be the wrong test: they
+    have no neighbours, and every graph index fails on them as it never does on embeddings.
+    """
+    centres = np.random.default_rng(SEED).standard_normal((CLUSTERS, DIMS), dtype=np.float32)
+    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+    rng = np.random.default_rng([SEED, seed])
+    noise = rng.standard_normal((count, DIMS), dtype=np.float32) / np.float32(np.sqrt(DIMS))
+    return np.asarray(centres[rng.integers(CLUSTERS, size=count)] + noise, dtype=np.float32)
+
+
+def texts(count: int) -> list[str]:
+    """Texts of WORDS words each, drawn as often as the example corpus has them; each unlike the others."""
+    corpus = Path(__file__).resolve().parent.parent / "examples" / "corpus.jsonl"
+    words = [word for line in corpus.read_text("utf-8").splitlines() for word in json.loads(line)["text"].split()]
+    rng = random.Random(SEED)
+    return [f"{at} " + " ".join(rng.choices(words, k=WORDS - 1)) for at in range(count)]
+
+
+def documents(count: int) -> list[Document]:
+    """Documents of text, TAG, NUMERIC and a row of a float32 matrix."""
+    rng = random.Random(SEED)
+    return [
+        Document(f"d{at}", text, {"category": rng.choice(CATEGORIES), "year": rng.randint(1990, 2030)}, row)
+        for at, (text, row) in enumerate(zip(texts(count), clustered(count), strict=True))
+    ]
+
+
+def schema(name: str, **vector: Any) -> Schema:
+    """The index that fits ``documents``, without analysis; name: what keys start with, before a colon."""
+    fields = (Tag("category"), Numeric("year"))
+    return Schema(f"{name}:idx", fields, Vector(dims=DIMS, **vector), analysis=None, prefix=f"{name}:")
+
+
+def clear(client: Client, name: str) -> None:
+    """Drop an index, whoever made it, its metadata and the documents under its prefix, as far as they exist."""
+    with contextlib.suppress(ResponseError):  # there may be none
+        client.execute_command("FT.DROPINDEX", f"{name}:idx")
+    client.unlink(name)
+    for keys in _batches(client.scan_iter(match=f"{name}:*", count=1000), 1000):
+        client.unlink(*keys)
+
+
+def _batches(keys: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    while batch := list(islice(keys, size)):
+        yield batch
+
+
+# --- rounds ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """What one side took, round by round, in seconds per operation.
+
+    wall: the median of the round's operations, by the clock. cpu: their mean in this process alone,
+    which other programs disturb less; what the server computes is not in it.
+    """
+
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A median with its quartiles."""
+
+    median: float
+    low: float
+    high: float
+
+    def __format__(self, spec: str) -> str:
+        return f"{self.median:{spec}} ({self.low:{spec}}-{self.high:{spec}})"
+
+
+def spread(values: Sequence[float]) -> Spread:
+    low, median, high = np.percentile(np.asarray(values), [25, 50, 75])
+    return Spread(float(median), float(low), float(high))
+
+
+def ratios(ours: Sequence[float], raw: Sequence[float]) -> Spread:
+    """How many times raw, round by round."""
+    return spread([mine / theirs for mine, theirs in zip(ours, raw, strict=True)])
+
+
+Side: TypeAlias = Callable[[int], Any]  # told the number of the operation
+AsyncSide: TypeAlias = Callable[[int], Awaitable[Any]]
+
+
+def measure(sides: Mapping[str, Side], *, rounds: int, operations: int) -> dict[str, Timings]:
+    """Time every side: in each round the same operations, the sides in an order drawn anew."""
+    timings = {name: Timings() for name in sides}
+    for at, name in schedule(sides, rounds):
+        side, taken, started_cpu = sides[name], [], time.process_time()
+        for number in range(at * operations, (at + 1) * operations):
+            started = time.perf_counter()
+            side(number)
+            taken.append(time.perf_counter() - started)
+        _note(timings[name], taken, time.process_time() - started_cpu)
+    return timings
+
+
+async def measure_async(sides: Mapping[str, AsyncSide], *, rounds: int, operations: int) -> dict[str, Timings]:
+    """``measure`` for sides that are awaited, one operation after the other."""
+    timings = {name: Timings() for name in sides}
+    for at, name in schedule(sides, rounds):
+        side, taken, started_cpu = sides[name], [], time.process_time()
+        for number in range(at * operations, (at + 1) * operations):
+            started = time.perf_counter()
+            await side(number)
+            taken.append(time.perf_counter() - started)
+        _note(timings[name], taken, time.process_time() - started_cpu)
+    return timings
+
+
+def schedule(sides: Mapping[str, Any], rounds: int) -> Iterator[tuple[int, str]]:
+    """(round, name of a side) for every turn to take."""
+    shuffle = random.Random(SEED).shuffle
+    for at in range(rounds):
+        order = list(sides)
+        shuffle(order)
+        for name in order:
+            yield at, name
+
+
+def _note(timings: Timings, taken: Sequence[float], cpu: float) -> None:
+    timings.wall.append(float(np.median(taken)))
+    timings.cpu.append(cpu / len(taken))
+
+
+# --- what is printed ------------------------------------------------------------------------------
+
+
+def print_head(title: str, engine: str, notes: Sequence[str] = ()) -> None:
+    """The title, what runs, and which peers take part. engine: of ``describe_index``."""
+    parser = "libvalkey" if LIBVALKEY_AVAILABLE else "the pure-Python parser"
+    busy = os.getloadavg()[0]
+    print(
+        f"{title}\n{engine}; {os.cpu_count()} cores, load {busy:.1f}; raw: valkey-py {version('valkey')} with {parser}"
+    )
+    print(f"ours: valkey-retriever {version('valkey-retriever')}; {peers_line()}")
+    print(*notes, sep="\n")
+
+
+def print_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
+    print(f"\n{title}" if title else "")
+    for row in [head, ["-" * width for width in widths], *rows]:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def verdict(value: float, *, most: float | None = None, least: float | None = None, unit: str = "") -> str:
+    """A target and whether it is met."""
+    if most is not None:
+        return f"<= {most:g}{unit} {'met' if value <= most else 'MISSED'}"
+    assert least is not None
+    return f">= {least:g}{unit} {'met' if value >= least else 'MISSED'}"
+
+
+# --- peers ----------------------------------------------------------------------------------------
+
+
+def version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def peers_line() -> str:
+    """Which peers are installed, with versions; or how to have them."""
+    found = [f"{name} {version(name)}" for name in ("betterdb-retrieval", "redisvl") if version(name)]
+    if not found:
+        return "no peers (pip install betterdb-retrieval redisvl adds them)"
+    if version("redisvl"):
+        parser = f"hiredis {version('hiredis')}" if version("hiredis") else "its pure-Python parser"
+        found.append(f"redis-py {version('redis')} with {parser}")
+    return "peers: " + ", ".join(found)
+
+
+def redisvl_index(url: str, name: str, algorithm: str, *, blocking: bool = True) -> Any:
+    """redisvl's index object for what ``schema(name)`` declares; makes nothing on the server."""
+    vector: dict[str, Any] = {"algorithm": algorithm, "dims": DIMS, "distance_metric": "cosine", "datatype": "float32"}
+    declared = {
+        "index": {"name": f"{name}:idx", "prefix": name, "storage_type": "hash"},
+        "fields": [
+            {"name": "category", "type": "tag"},
+            {"name": "year", "type": "numeric"},
+            {"name": "embedding", "type": "vector", "attrs": vector},
+        ],
+    }
+    module = importlib.import_module("redisvl.index")
+    made = importlib.import_module("redisvl.schema").IndexSchema.from_dict(declared)
+    index = module.SearchIndex if blocking else module.AsyncSearchIndex
+    return index(made, redis_url=url.replace("valkeys://", "rediss://").replace("valkey://", "redis://"))
+
+
+def redisvl_query(vector: bytes, k: int, category: str | None, ef_runtime: int | None) -> Any:
+    """redisvl's nearest-neighbour query, with the fields that ours returns."""
+    chosen: Any = None
+    if category is not None:
+        chosen = importlib.import_module("redisvl.query.filter").Tag("category") == category
+    make = importlib.import_module("redisvl.query").VectorQuery
+    fields = ["__text", "category", "year"]
+    return make(vector, "embedding", fields, chosen, num_results=k, ef_runtime=ef_runtime)
+
+
+def betterdb_retriever(client: Any, name: str, algorithm: str, embed: Callable[[str], Awaitable[Any]]) -> Any:
+    """betterdb-retrieval's retriever for what ``schema(name)`` declares; client: a valkey.asyncio one."""
+    declared = {
+        "fields": {"category": {"type": "tag"}, "year": {"type": "numeric"}},
+        "vector": {"algorithm": algorithm, "metric": "cosine", "dims": DIMS},
+    }
+    make = importlib.import_module("betterdb_retrieval").Retriever
+    return make(client, name, declared, embed_fn=embed, analytics=False)
+
+
+def betterdb_entry(id: str, text: str, fields: Mapping[str, Any]) -> Any:
+    """betterdb-retrieval's document."""
+    return importlib.import_module("betterdb_retrieval").UpsertEntry(id=id, text=text, fields=dict(fields))

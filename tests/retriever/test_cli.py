@@ -1,0 +1,205 @@
+"""The command line without a server: usage, exit codes, missing packages, how hits are laid out."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from retriever import Hit, Hits
+
+
+def words(text):
+    """Text without colours, boxes and line breaks."""
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m|[│╭╮╰╯─]", " ", text).split())
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Runs ``retriever`` with arguments; gives exit code, stdout, stderr."""
+    pytest.importorskip("typer")
+    from retriever.cli import run
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.delenv("VALKEY_URL", raising=False)
+
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["retriever", *args])
+        with pytest.raises(SystemExit) as ended:
+            run()
+        shown = capsys.readouterr()
+        return ended.value.code, shown.out, shown.err
+
+    yield call
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_a_sentence_says_what_to_install(missing):
+    """Without typer or rich the command ends with 2 and names the extra; no traceback."""
+    pytest.importorskip("typer")
+    pytest.importorskip("rich")
+    code = f"import sys; sys.modules[{missing!r}] = None; from retriever.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ)
+    assert done.returncode == 2
+    assert done.stderr == f"retriever needs {missing}; pip install 'valkey-retriever[cli]'\n"
+
+
+def test_import_retriever_needs_no_command_line_packages():
+    """The library imports neither typer nor rich."""
+    code = "import sys, retriever; print(sorted({'typer', 'rich', 'click'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("args", [("--help",), ("demo", "-h"), ("serve", "--help"), ("query", "--help")])
+def test_help(call, args):
+    """Every command explains itself and ends with 0."""
+    code, out, err = call(*args)
+    assert code == 0
+    assert "Usage: retriever" in words(out)
+    assert not err
+
+
+def test_help_lists_every_command(call):
+    """demo, serve and query, and no more."""
+    import retriever.cli
+
+    shown = words(call("--help")[1]).partition("Commands")[2]
+    names = [each.callback.__name__ for each in retriever.cli.app.registered_commands]
+    assert names == ["demo", "serve", "query"]
+    assert all(name in shown for name in names)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("fly",), "No such command 'fly'"),
+        (("query", "--index", "docs"), "Missing argument"),
+        (("query", "text"), "Missing option '--index'"),
+        (("query", "text", "--index", "docs", "-k", "0"), "Invalid value for '-k'"),
+        (("query", "text", "--index", "docs", "-k", "10001"), "Invalid value for '-k'"),
+        (("query", "text", "--index", "docs", "--filter", "{"), "no JSON"),
+        (("query", "text", "--index", "docs", "--filter", "[]"), "a JSON object expected, not []"),
+        (("serve", "--port", "70000"), "Invalid value for '--port'"),
+    ],
+)
+def test_usage_errors_end_with_2(call, args, said):
+    """What cannot be understood is said on stderr, ends with 2 and asks no server."""
+    code, out, err = call(*args)
+    assert code == 2
+    assert said in words(err)
+    assert not out
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("query", "text", "--index", "docs"), "no server: pass a URL, set VALKEY_URL"),
+        (("query", "text", "--index", "a b", "--url", "valkey://localhost:1"), "index name 'a b'"),
+        (("query", "text", "--index", "docs", "--url", "http://localhost"), "url scheme 'http'"),
+        (("query", "text", "--index", "docs", "--url", "valkey://localhost:1"), "localhost:1"),
+        (("demo", "--url", "valkey://localhost:1"), "localhost:1"),
+        (("serve", "--data-dir", "/dev/null"), "'/dev/null'"),
+    ],
+)
+def test_failures_are_one_sentence_and_end_with_1(call, args, said):
+    """What went wrong is one line on stderr, and nothing on stdout."""
+    if args[0] == "demo":
+        pytest.importorskip("onnxruntime")
+    code, out, err = call(*args)
+    assert code == 1
+    assert err.startswith("retriever: ")
+    assert err.count("\n") == 1
+    assert said in err
+    assert not out
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def table(hits, width=60, **kwargs):
+    pytest.importorskip("rich")
+    from rich.console import Console
+
+    from retriever.demo import hits_table
+
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(hits_table(Hits(hits), width=width, **{"title": None, "fields": (), **kwargs}))
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def test_a_hit_is_shown_with_distance_id_text_and_fields():
+    """Title, text and fields stand below each other; a field that the hit lacks is left out."""
+    hits = [
+        Hit("a", 0.25, "Some text.", {"title": "A title", "tags": ["x", "y"], "year": 2020, "price": 2.5}),
+        Hit("b", -1e-7, "", {}),
+    ]
+    assert table(hits, title="title", fields=["tags", "year", "price"]) == [
+        "distance  id  text and fields",
+        "   0.250  a   A title",
+        "              Some text.",
+        "              tags=x, y  year=2020  price=2.5",
+        "   0.000  b",
+    ]
+
+
+def test_long_texts_and_ids_do_not_widen_the_table():
+    """Text is cut after two lines, an id after a quarter of the width; every line fits."""
+    lines = table([Hit("i" * 80, 0.5, "word " * 200, {"f": "v" * 200})], fields=["f"])
+    assert max(map(len, lines)) <= 60
+    assert sum("word" in line for line in lines) == 2
+
+
+def test_a_text_cannot_write_to_the_terminal():
+    """Brackets are text and not markup; control characters do not reach the terminal."""
+    lines = table([Hit("a[red]", 0.5, "see [bold]this[/bold]\x1b[31m\x07", {"f": "[x]\x1b[2J"})], fields=["f"])
+    shown = "\n".join(lines)
+    assert "a[red]" in shown
+    assert "[bold]this[/bold]" in shown
+    assert "f=[x]" in shown
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+
+
+def test_reranked_hits_show_both_numbers():
+    """The reranker's number comes first, beside the distance; an empty place where it gave none."""
+    lines = table([Hit("a", 0.5, "t", {}, rerank_score=3.0), Hit("b", 0.25, "t", {})])
+    assert lines == [
+        "rerank  distance  id  text and fields",
+        "     3     0.500  a   t",
+        "           0.250  b   t",
+    ]
+
+
+# --- the demo's parts -----------------------------------------------------------------------------
+
+
+def test_words_in_common_counts_a_title_word_twice():
+    """The demo's reranker scores the document whose title names the part above one that mentions it."""
+    pytest.importorskip("rich")
+    from retriever.demo import words_in_common
+
+    mention = Hit("a", 0.1, "not the HX-4410, but", {"title": "Parts"})
+    named = Hit("b", 0.2, "HX-4410 cools", {"title": "The HX-4410"})
+    other = Hit("c", 0.3, "HX-44", {"title": "HX"})
+    assert [(hit.id, score) for hit, score in words_in_common("hx-4410", [mention, named, other])] == [
+        ("a", 1),
+        ("b", 3),
+        ("c", 0),
+    ]
+
+
+def test_the_corpus_is_found():
+    """300 documents, of the installed package or of the checkout, that fit the demo's fields."""
+    pytest.importorskip("rich")
+    from retriever.demo import FIELDS, corpus
+
+    documents = corpus()
+    assert len({document.id for document in documents}) == 300
+    assert all(set(document.fields) == {field.name for field in FIELDS} for document in documents)

