@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import harness
@@ -19,7 +20,7 @@ from harness import AsyncSide, Client, Side, Timings
 from valkey import Valkey
 from valkey.asyncio import Valkey as AsyncValkey
 
-from retriever import SCORE_FIELD, TEXT_FIELD, AsyncRetriever, Retriever, build_ft_search_query
+from retriever import AsyncRetriever, Retriever
 
 K = 10
 EF_RUNTIME = 100
@@ -27,7 +28,6 @@ CATEGORY = harness.CATEGORIES[0]  # a tenth of the documents
 NAME = f"{harness.NAME}-query"
 # betterdb-retrieval takes EF_RUNTIME from the index alone, so the index has it for all.
 SCHEMA = harness.schema(NAME, ef_runtime=EF_RUNTIME)
-TIMEOUT_MS = 5000
 WARM_UP = 50  # queries of each side before the first round
 
 OURS, BETTERDB, REDISVL = "ours", "betterdb-retrieval", "redisvl"
@@ -63,15 +63,16 @@ async def compare(url: str, client: Client, retriever: Retriever, rounds: int, o
     vectors = harness.clustered(max(WARM_UP, rounds * operations), seed=1)
     gc.collect()
     gc.freeze()  # what was prepared is not looked at again by every collection
-    async with AsyncValkey.from_url(url) as async_client:
+    async with AsyncValkey.from_url(url) as async_client, async_redisvl(url) as index:
         async_retriever = AsyncRetriever(async_client, SCHEMA)
         for title, category, most in (("plain", None, 1.15), (f"filter: TAG {CATEGORY!r}", CATEGORY, 1.20)):
-            sides = blocking_sides(url, client, retriever, vectors, category)
+            commands = raw_commands(client, vectors, None if category is None else {"category": category})
+            sides = blocking_sides(url, client, retriever, commands, vectors, category)
             check(category, {name: side(0) for name, side in sides.items()})
             warm_up(sides)
             print_rows(f"Blocking, {title}", harness.measure(sides, rounds=rounds, operations=operations), most)
 
-            awaited = async_sides(url, async_client, async_retriever, vectors, category)
+            awaited = async_sides(index, async_client, async_retriever, commands, vectors, category)
             check(category, {name: await side(0) for name, side in awaited.items()})
             for side in awaited.values():
                 for number in range(WARM_UP):
@@ -87,15 +88,19 @@ def warm_up(sides: Mapping[str, Side]) -> None:
             side(number)
 
 
-class Recorded:
-    """A client that always has the same answer."""
+class Recorder:
+    """A client that keeps what it was asked last, and its answer; or, told so, only gives that answer."""
 
-    def __init__(self, reply: Any) -> None:
-        self.reply = reply
+    def __init__(self, client: Client) -> None:
+        self.client, self.replays = client, False
+        self.asked: tuple[Any, ...] = ()
+        self.answer: Any = None
 
-    def execute_command(self, *_: Any, **__: Any) -> Any:
-        """The answer."""
-        return self.reply
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """The client's answer."""
+        if not self.replays:
+            self.asked, self.answer = args, self.client.execute_command(*args, **options)
+        return self.answer
 
     def pipeline(self, *, transaction: bool) -> Any:
         """A query needs none."""
@@ -104,25 +109,31 @@ class Recorded:
 
 def recorded_us(client: Client, vector: Any) -> float:
     """The client's time for one query, in caches that no other process and no wait have emptied."""
-    retriever = Retriever(Recorded(client.execute_command(*raw_command(vector.tobytes(), None))), SCHEMA)
+    recorder = Recorder(client)
+    retriever = Retriever(recorder, SCHEMA)
+    retriever.query(vector=vector, k=K)
+    recorder.replays = True
     timings = harness.measure({OURS: lambda _: retriever.query(vector=vector, k=K)}, rounds=20, operations=200)
     return 1e6 * min(timings[OURS].wall)
 
 
-def raw_command(vector: bytes, category: str | None) -> tuple[Any, ...]:
-    """The very words that ours sends."""
-    words = build_ft_search_query(SCHEMA, K, None if category is None else {"category": category})
-    fields = (SCORE_FIELD, TEXT_FIELD, "category", "year")
-    command = ("FT.SEARCH", SCHEMA.name, words, "PARAMS", 2, "vec", vector, "RETURN", len(fields), *fields)
-    return (*command, "LIMIT", 0, K, "TIMEOUT", TIMEOUT_MS, "DIALECT", 2)
+def raw_commands(client: Client, vectors: harness.Matrix, filter: dict[str, str] | None) -> list[tuple[Any, ...]]:
+    """The very words that ours sends, as finished arguments."""
+    recorder = Recorder(client)
+    Retriever(recorder, SCHEMA).query(vector=vectors[0], k=K, filter=filter)
+    at = recorder.asked.index("vec") + 1
+    return [(*recorder.asked[:at], row.tobytes(), *recorder.asked[at + 1 :]) for row in vectors]
 
 
 def blocking_sides(
-    url: str, client: Client, retriever: Retriever, vectors: harness.Matrix, category: str | None
+    url: str,
+    client: Client,
+    retriever: Retriever,
+    commands: Sequence[tuple[Any, ...]],
+    vectors: harness.Matrix,
+    category: str | None,
 ) -> dict[str, Side]:
-    commands = [raw_command(row.tobytes(), category) for row in vectors]
-    rows = list(vectors)
-    filter = None if category is None else {"category": category}
+    rows, filter = list(vectors), None if category is None else {"category": category}
     send, query = client.execute_command, retriever.query
     sides: dict[str, Side] = {
         "raw": lambda at: send(*commands[at]),
@@ -135,19 +146,31 @@ def blocking_sides(
     return sides
 
 
+@contextlib.asynccontextmanager
+async def async_redisvl(url: str) -> AsyncIterator[Any]:
+    """redisvl's async index, if it is installed, closed afterwards."""
+    if harness.version(REDISVL):
+        async with harness.redisvl_index(url, NAME, "hnsw", blocking=False) as index:
+            yield index
+    else:
+        yield None
+
+
 def async_sides(
-    url: str, client: Client, retriever: AsyncRetriever, vectors: harness.Matrix, category: str | None
+    index: Any,
+    client: Client,
+    retriever: AsyncRetriever,
+    commands: Sequence[tuple[Any, ...]],
+    vectors: harness.Matrix,
+    category: str | None,
 ) -> dict[str, AsyncSide]:
-    commands = [raw_command(row.tobytes(), category) for row in vectors]
-    rows = list(vectors)
-    filter = None if category is None else {"category": category}
+    rows, filter = list(vectors), None if category is None else {"category": category}
     send, query = client.execute_command, retriever.query
     sides: dict[str, AsyncSide] = {
         "raw": lambda at: send(*commands[at]),
         OURS: lambda at: query(vector=rows[at], k=K, filter=filter),
     }
-    if harness.version(REDISVL):
-        index = harness.redisvl_index(url, NAME, "hnsw", blocking=False)
+    if index is not None:
         ask = harness.redisvl_query
         sides[REDISVL] = lambda at: index.query(ask(rows[at].tobytes(), K, category, EF_RUNTIME))
     if harness.version(BETTERDB):

@@ -53,21 +53,22 @@ VALKEY_SEARCH_1_2 = Engine(  # T: 1.2.1
     max_query_bytes=10_240,
 )
 REDISEARCH_2 = Engine("RediSearch 2")  # T: 2.10.5
-REDIS_8 = Engine("Redis 8 search", covers_cluster=True)  # its documentation
+REDIS_8 = Engine("Redis search 8", covers_cluster=True)  # its documentation
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What HELLO told: the product, its version, whether it is a cluster, and its search engine."""
+    """What HELLO told: the product, its version, whether it is a cluster, its search engine and that one's version."""
 
     name: str
     version: str
     cluster: bool
     engine: Engine | None
+    engine_version: str = ""
 
     def __str__(self) -> str:
-        engine = self.engine.name if self.engine else "no search module"
-        return f"{self.name} {self.version} with {engine}"
+        family = self.engine.name.rpartition(" ")[0] if self.engine else "no search module"
+        return f"{self.name} {self.version} with {family} {self.engine_version}".rstrip()
 
 
 def identify(server: str, version: str, mode: str, modules: dict[str, int]) -> Server:
@@ -77,14 +78,15 @@ def identify(server: str, version: str, mode: str, modules: dict[str, int]) -> S
     RediSearch MMmmpp in decimal (21005 is 2.10.5), and Redis 8 starts at 80000.
     """
     number = modules.get("search", modules.get("ft"))
-    engine: Engine | None
     if number is None:
-        engine = None
-    elif number < 0x010000:
+        return Server(server, version, mode == "cluster", None)
+    engine_version = f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
+    if number < 0x010000:
         engine = REDISEARCH_2
     elif server == "valkey" or number < 80_000:
         # 0x010200: the first release with TEXT fields.
         engine = VALKEY_SEARCH_1_2 if number >= 0x010200 else VALKEY_SEARCH_1_0
+        engine_version = f"{number >> 16}.{number >> 8 & 255}.{number & 255}"
     else:
         engine = REDIS_8
-    return Server(server, version, mode == "cluster", engine)
+    return Server(server, version, mode == "cluster", engine, engine_version)

@@ -102,10 +102,10 @@ def is_lost_connection(error: BaseException) -> bool:
     return "ConnectionError" in names and "TimeoutError" not in names and "BusyLoadingError" not in names
 
 
-def classify(error: Exception, doing: str) -> Exception:
+def classify(error: Exception, command: str, index: str | None = None) -> Exception:
     """The error to raise for what a server answered; anything but a server's answer is itself.
 
-    doing: the command, and on what, for the message.
+    command, index: what was asked, and of which index, for the message.
     """
     if not is_refusal(error):
         return error
@@ -115,8 +115,11 @@ def classify(error: Exception, doing: str) -> Exception:
         if re.search(wording, f"{type(error).__name__} {said}".lower()):
             found = kind
             break
+    if found is IndexMissing and index is not None:
+        return IndexMissing(f"no index {index!r}; {_ADVICE[IndexMissing]}")
+    asked = command if index is None else f"{command} {index}"
     advice = _ADVICE.get(found)
-    return found(f"{doing}: {said}" + (f"; {advice}" if advice else ""))
+    return found(f"{asked}: {said}" + (f"; {advice}" if advice else ""))
 
 
 _ADVICE: dict[type[ServerError], str] = {

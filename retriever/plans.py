@@ -92,7 +92,7 @@ def ask_all(commands: Sequence[Command[Any]]) -> Plan[list[Any]]:
         if isinstance(reply, Exception):
             if not is_refusal(reply):
                 raise reply
-            answers.append(classify(reply, _name(command)))
+            answers.append(_classified(command, reply))
         else:
             answers.append(command.parse(reply))
     return answers
@@ -101,14 +101,15 @@ def ask_all(commands: Sequence[Command[Any]]) -> Plan[list[Any]]:
 def parsed(command: Command[T], reply: Any) -> T:
     """The reply, parsed; or raised, if it is an exception."""
     if isinstance(reply, Exception):
-        raise classify(reply, _name(command)) from (reply if is_refusal(reply) else None)
+        raise _classified(command, reply) from (reply if is_refusal(reply) else None)
     return command.parse(reply)
 
 
-def _name(command: Command[Any]) -> str:
-    """What an error message calls a command: its words up to the first argument of the user's."""
-    words = [str(word) for word in command.args[:2] if isinstance(word, str)]
-    return " ".join(words)
+def _classified(command: Command[Any], reply: Exception) -> Exception:
+    # The second word of an FT command is its index; that of any other may be a key or a script.
+    word, *rest = command.args
+    index = str(rest[0]) if rest and str(word).startswith("FT.") else None
+    return classify(reply, str(word), index)
 
 
 def watched(plan: Plan[T], tally: Callable[[Step], None]) -> Plan[T]:

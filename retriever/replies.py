@@ -67,11 +67,6 @@ class IndexInfo:
     last_error: str | None
     last_error_key: str | None
 
-    @property
-    def has_text(self) -> bool:
-        """Whether the index holds any TEXT attribute."""
-        return any(each["type"] == "TEXT" for each in self.attributes.values())
-
 
 @_reading("FT.SEARCH")
 def search_rows(reply: Any, returned: list[bytes]) -> Rows:

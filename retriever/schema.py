@@ -137,8 +137,8 @@ class Schema:
             found += [f"analysis: {each}" for each in self.analysis.differences(there["analysis"])]
         return sorted(found)
 
-    def live_differences(self, info: IndexInfo) -> list[str]:
-        """In words, how a live index (its FT.INFO) differs from this declaration."""
+    def live_differences(self, info: IndexInfo, engine: Engine | None = None) -> list[str]:
+        """In words, how a live index (its FT.INFO) differs from what ``build_ft_create_args`` declares for an engine."""
         found = []
         if info.name != self.name:
             found.append(f"name: {self.name!r} is an alias of index {info.name!r}")
@@ -147,7 +147,7 @@ class Schema:
         expected: dict[str, dict[str, Any]] = {
             each.name: {"type": each.kind} for each in self.fields if not isinstance(each, (Text, Stored))
         }
-        if info.has_text or self.analysis is None:
+        if engine is None or engine.text:
             expected |= {name: {"type": "TEXT"} for name in self.text_attributes}
         vector = self.vector
         expected[vector.name] = {

@@ -94,6 +94,16 @@ def _check_database(live: Live, engine: Engine) -> Plan[None]:
         raise NotSupported(f"{live.server} indexes database 0 only; this client is in database {number}")
 
 
+def check_size(live: Live, words: str) -> Plan[None]:
+    """Refuse a query string that is longer than the engine takes."""
+    # 10,240 bytes is the least of their limits; only a longer one need know which engine it is for.
+    size = len(words.encode())
+    if size > 10_240:
+        engine = yield from search_engine(live)
+        if engine.max_query_bytes is not None and size > engine.max_query_bytes:
+            raise NotSupported(f"a filter of {size} bytes: {engine.name} takes {engine.max_query_bytes}")
+
+
 def info_command(name: str) -> Command[IndexInfo]:
     """FT.INFO of an index."""
     return Command(("FT.INFO", name), index_info)
@@ -140,7 +150,7 @@ def create(live: Live, timeout_s: float) -> Plan[bool]:
     made = False
     if isinstance(info, IndexInfo):
         _learn_dims(live, info)
-        _compare_live(live.schema, info)
+        _compare_live(live.schema, info, engine)
         yield from _claim(live)
     else:
         _raise_unless(info, but=IndexMissing)
@@ -151,18 +161,18 @@ def create(live: Live, timeout_s: float) -> Plan[bool]:
         args = build_ft_create_args(schema, engine=engine)
         yield from _check_prefix(schema, names)
         claimed = yield from _claim(live)
-        made = yield from _create(live, args, claimed=claimed)
+        made = yield from _create(live, args, engine, claimed=claimed)
     live.checked = True
     yield from wait(live, timeout_s)
     return made
 
 
-def _create(live: Live, args: Sequence[str | int], *, claimed: bool) -> Plan[bool]:
+def _create(live: Live, args: Sequence[str | int], engine: Engine, *, claimed: bool) -> Plan[bool]:
     try:
         yield from ask_one(Command(tuple(args), done, repeatable=False))
     except IndexExists:
         info = yield from ask_one(info_command(live.schema.name))
-        _compare_live(live.schema, info)
+        _compare_live(live.schema, info, engine)
         return False
     except Exception:
         if claimed:
@@ -234,8 +244,8 @@ def compare_stored(live: Live, stored: dict[str, str]) -> None:
         raise _mismatch(schema, found)
 
 
-def _compare_live(schema: Schema, info: IndexInfo) -> None:
-    found = schema.live_differences(info)
+def _compare_live(schema: Schema, info: IndexInfo, engine: Engine) -> None:
+    found = schema.live_differences(info, engine)
     if found:
         raise _mismatch(schema, found)
 
@@ -270,7 +280,7 @@ def ready_to_write(live: Live, first_dims: int | None = None) -> Plan[Schema]:
         raise IndexMissing(f"no index {live.schema.name!r}{lost}; create_index() makes it") from info
     _raise_unless(info)
     _learn_dims(live, info)
-    _compare_live(live.schema, info)
+    _compare_live(live.schema, info, engine)
     yield from _claim(live)
     live.filling = info.indexing
     live.checked = True

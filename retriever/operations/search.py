@@ -23,7 +23,7 @@ from fields.names import TEXT_FIELD, exact_field
 from fields.vectors import embedding_matrix, vector_bytes, vector_from_bytes
 from retriever.documents import Hit, Hits, hit
 from retriever.errors import ReplyError
-from retriever.operations.index import Live, known_schema
+from retriever.operations.index import Live, check_size, known_schema
 from retriever.plans import Ask, Call, Embed, Plan, parsed, together
 from retriever.queries import (
     MAX_K,
@@ -82,6 +82,8 @@ def query(
     timeout_ms = check_timeout(timeout_ms)
     shape = _shape(live, return_fields, return_vectors, with_text=chosen is not None)
     words = build_ft_search_query(live.schema, depth, filter, ef_runtime=ef_runtime)
+    if len(words) > 2_000:  # the check itself is not free
+        yield from check_size(live, words)
     if text is not None:
         if not live.embeds:
             raise InvalidInput("a text needs an embedder: Retriever(..., embed=...), or pass vector=")

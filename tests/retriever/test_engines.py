@@ -48,7 +48,9 @@ def test_a_cluster_is_told_by_its_mode():
 
 def test_a_server_says_what_it_is():
     """The name that errors and reports use holds product, version and engine."""
-    assert str(Server("valkey", "9.1.2", False, VALKEY_SEARCH_1_2)) == "valkey 9.1.2 with Valkey Search 1.2"
+    assert str(identify("valkey", "9.1.2", "standalone", {"search": 66049})) == "valkey 9.1.2 with Valkey Search 1.2.1"
+    assert str(identify("valkey", "9.1.2", "standalone", {"search": 21005})) == "valkey 9.1.2 with RediSearch 2.10.5"
+    assert str(identify("redis", "8.2.1", "standalone", {"search": 80201})) == "redis 8.2.1 with Redis search 8.2.1"
     assert str(Server("redis", "7.2.4", True, None)) == "redis 7.2.4 with no search module"
 
 

@@ -142,3 +142,5 @@ def test_what_a_lost_connection_is(library):
     assert not is_lost_connection(library.BusyLoadingError("loading"))
     assert not is_lost_connection(library.ResponseError("no"))
     assert not is_lost_connection(TimeoutError("slow"))
+    both = type("ConnectTimeout", (library.ConnectionError, library.TimeoutError), {})
+    assert not is_lost_connection(both("slow"))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retriever.errors import IndexMissing, InvalidInput
+from retriever.errors import IndexMissing, InvalidInput, ServerError
 from retriever.plans import Ask, Call, Command, Embed, Wait, ask_all, ask_one, parsed, together, watched
 from retriever.replies import integer
 from tests.recorded import ResponseError
@@ -45,9 +45,11 @@ def test_one_command_is_one_round_trip():
 def test_a_refusal_is_raised_classified_with_its_cause():
     """ask_one raises a refusal as our error, and names the command."""
     refusal = ResponseError("docs: no such index")
-    with pytest.raises(IndexMissing, match="A arg: docs: no such index") as caught:
-        run(ask_one(command("A")), lambda step: ([refusal], 0.1))
+    with pytest.raises(IndexMissing, match="no index 'arg'") as caught:
+        run(ask_one(command("FT.A")), lambda step: ([refusal], 0.1))
     assert caught.value.__cause__ is refusal
+    with pytest.raises(ServerError, match="^HSET: WRONGTYPE"):
+        run(ask_one(command("HSET")), lambda step: ([ResponseError("WRONGTYPE")], 0.1))
 
 
 def test_a_lost_connection_is_raised_as_it_is():
@@ -77,11 +79,11 @@ def test_no_commands_are_no_round_trip():
 
 def test_an_error_never_holds_a_vector():
     """A refusal is named by the command's words, not by its bytes."""
-    search = Command((b"\x00\x01", "docs", "query", b"vector"), integer)
-    with pytest.raises(IndexMissing) as caught:
-        run(ask_one(search), lambda step: ([ResponseError("no such index")], 0.1))
-    assert "query" not in str(caught.value)
-    assert "x01" not in str(caught.value)
+    for words in (("FT.SEARCH", "docs", "query", b"vector"), ("HSET", "docs:1", "query", b"vector")):
+        with pytest.raises(ServerError) as caught:
+            run(ask_one(Command(words, integer)), lambda step: ([ResponseError("no")], 0.1))
+        assert "query" not in str(caught.value)
+        assert "vector" not in str(caught.value)
 
 
 # --- watching -------------------------------------------------------------------------------------
