@@ -44,8 +44,8 @@ def vector_bytes(vector: Any, dims: int, metric: Metric, what: str = "vector") -
     if row.shape[0] != dims:
         raise InvalidInput(f"{what}: {row.shape[0]} dimensions, the index has {dims}")
     low, high = _SQUARED_LENGTH[metric]
-    with np.errstate(over="ignore", invalid="ignore"):
-        squared = float(row.dot(row))
+    wide = row.astype(np.float64)  # in which no square of a float32 overflows
+    squared = float(wide.dot(wide))
     if not low <= squared <= high:
         _explain(row, metric, what)
     return row.tobytes()

@@ -474,7 +474,7 @@ class _Driver:
             step = next(plan)
             while True:
                 try:
-                    answer = self.answer(step, source)
+                    answer = self.ask(step.commands) if type(step) is Ask else self.answer(step, source)
                 except BaseException as error:
                     step = plan.throw(error)
                 else:
@@ -506,9 +506,7 @@ class _Driver:
     def answer(self, step: Step, source: Iterator[Document]) -> Any:
         match step:
             case Ask(commands):
-                started = time.perf_counter()
-                replies = self.send(commands)
-                return replies, time.perf_counter() - started
+                return self.ask(commands)
             case Embed(texts, kind):
                 return self.call(_embedder(self.embed, kind), list(texts))
             case Call(function, args):
@@ -520,15 +518,17 @@ class _Driver:
                 return list(islice(source, size))
         raise TypeError(f"no answer to {step!r}")
 
-    def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
+    def ask(self, commands: Sequence[Command[Any]]) -> tuple[list[Any], float]:
+        started = time.perf_counter()
         try:
-            return self.send_once(commands)
+            replies = self.send(commands)
         except Exception as error:
             if not (self.owned and is_lost_connection(error) and all(command.repeatable for command in commands)):
                 raise
-            return self.send_once(commands)
+            replies = self.send(commands)
+        return replies, time.perf_counter() - started
 
-    def send_once(self, commands: Sequence[Command[Any]]) -> list[Any]:
+    def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
         if len(commands) == 1:
             try:
                 return [self.client.execute_command(*commands[0].args, NEVER_DECODE=True)]
@@ -569,7 +569,7 @@ class _AsyncDriver:
             step = next(plan)
             while True:
                 try:
-                    answer = await self.answer(step, source)
+                    answer = await (self.ask(step.commands) if type(step) is Ask else self.answer(step, source))
                 except BaseException as error:
                     step = plan.throw(error)
                 else:
@@ -602,9 +602,7 @@ class _AsyncDriver:
     async def answer(self, step: Step, source: Iterator[Document] | AsyncIterator[Document]) -> Any:
         match step:
             case Ask(commands):
-                started = time.perf_counter()
-                replies = await self.send(commands)
-                return replies, time.perf_counter() - started
+                return await self.ask(commands)
             case Embed(texts, kind):
                 return await self.call(_embedder(self.embed, kind), list(texts))
             case Call(function, args):
@@ -616,9 +614,10 @@ class _AsyncDriver:
                 return await _take(source, size)
         raise TypeError(f"no answer to {step!r}")
 
-    async def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
+    async def ask(self, commands: Sequence[Command[Any]]) -> tuple[list[Any], float]:
+        started = time.perf_counter()
         try:
-            return await self.send_once(commands)
+            replies = await self.send(commands)
         except RuntimeError as error:
             if "different loop" in str(error) or "Event loop is closed" in str(error):
                 raise InvalidInput("this client belongs to another event loop; make one per loop") from error
@@ -626,9 +625,10 @@ class _AsyncDriver:
         except Exception as error:
             if not (self.owned and is_lost_connection(error) and all(command.repeatable for command in commands)):
                 raise
-            return await self.send_once(commands)
+            replies = await self.send(commands)
+        return replies, time.perf_counter() - started
 
-    async def send_once(self, commands: Sequence[Command[Any]]) -> list[Any]:
+    async def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
         if len(commands) == 1:
             try:
                 return [await self.client.execute_command(*commands[0].args, NEVER_DECODE=True)]

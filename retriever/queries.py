@@ -7,7 +7,8 @@ parameter, since Valkey Search refuses a parameter that is not used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fields.errors import InvalidInput
@@ -35,48 +36,40 @@ def build_ft_search_query(schema: Schema, k: int, filter: FilterSpec = None, *, 
     Raises InvalidInput: a wrong k or ef_runtime, an unknown or unfilterable field, a value that the
     field cannot hold.
     """
-    check_k(k)
+    knn = knn_clause(schema, check_k(k), ef_runtime)
+    checked = as_filter(filter, schema.by_name)
+    return f"{'*' if checked is None else filter_text(checked)}=>{knn}"
+
+
+def knn_clause(schema: Schema, k: int, ef_runtime: int | None) -> str:
+    """What follows the ``=>``: how many, of which vector, and how hard to look for them."""
     vector = schema.vector
     if vector.algorithm == "HNSW":
         if ef_runtime is None:
             # The engines' default of 10 finds 0.56 to 0.74 of the true ten; 100 finds 0.99.
             ef_runtime = vector.ef_runtime or max(100, 4 * k)
         check_int("ef_runtime", ef_runtime, MAX_EF_RUNTIME)
-        knn = f"[KNN {k} @{vector.name} $vec EF_RUNTIME {ef_runtime} AS {SCORE_FIELD}]"
-    elif ef_runtime is not None:
+        return f"[KNN {k} @{vector.name} $vec EF_RUNTIME {ef_runtime} AS {SCORE_FIELD}]"
+    if ef_runtime is not None:
         raise InvalidInput("ef_runtime means nothing to FLAT, which looks at every vector")
-    else:
-        knn = f"[KNN {k} @{vector.name} $vec AS {SCORE_FIELD}]"
-    checked = as_filter(filter, schema.by_name)
-    return f"*=>{knn}" if checked is None else f"{filter_text(checked)}=>{knn}"
+    return f"[KNN {k} @{vector.name} $vec AS {SCORE_FIELD}]"
 
 
 def search_command(
-    schema: Schema, query: str, vector: bytes, k: int, returned: Sequence[str], timeout_ms: int
-) -> Command[Rows]:
-    """FT.SEARCH for the k nearest, with exactly the named hash fields and the distance."""
-    args: tuple[Arg, ...] = (
-        "FT.SEARCH",
-        schema.name,
-        query,
-        "PARAMS",
-        2,
-        "vec",
-        vector,
-        "RETURN",
-        len(returned) + 1,
-        SCORE_FIELD,
-        *returned,
-        "LIMIT",
-        0,
-        k,
-        "TIMEOUT",
-        timeout_ms,
-        "DIALECT",
-        2,
-    )
-    names = [SCORE_FIELD.encode(), *map(str.encode, returned)]
-    return Command(args, lambda reply: search_rows(reply, names))
+    schema: Schema, k: int, returned: Sequence[str], timeout_ms: int
+) -> Callable[[str, bytes], Command[Rows]]:
+    """FT.SEARCH for the k nearest, with exactly the named hash fields and the distance.
+
+    Takes the query string and the vector's bytes when they are known; the rest is put together once.
+    """
+    tail: tuple[Arg, ...] = ("RETURN", len(returned) + 1, SCORE_FIELD, *returned)
+    tail += ("LIMIT", 0, k, "TIMEOUT", timeout_ms, "DIALECT", 2)
+    parse = partial(search_rows, returned=[SCORE_FIELD.encode(), *map(str.encode, returned)])
+
+    def command(query: str, vector: bytes) -> Command[Rows]:
+        return Command(("FT.SEARCH", schema.name, query, "PARAMS", 2, "vec", vector, *tail), parse)
+
+    return command
 
 
 def count_command(schema: Schema, filter: Filter, timeout_ms: int) -> Command[int]:

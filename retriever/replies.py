@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from itertools import chain
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from fields.filters import TAG_SEPARATOR
 from retriever.engines import Server, identify
@@ -18,6 +19,7 @@ from retriever.errors import ReplyError
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_BYTES = {bytes}
 
 
 def _reading(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -36,8 +38,7 @@ def _reading(what: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return decorate
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """An FT.SEARCH reply: the engine's total, (key, values) in its order, and its warnings.
 
     Values stand in the order in which they were asked for, None for a field that the document lacks;
@@ -72,9 +73,16 @@ class IndexInfo:
 def search_rows(reply: Any, returned: list[bytes]) -> Rows:
     """The rows of an FT.SEARCH reply; returned: the names that RETURN asked for, in that order."""
     if type(reply) is list:
-        if not len(reply) % 2:
+        keys, answers = reply[1::2], reply[2::2]
+        if len(keys) != len(answers):
             raise ValueError("a key without its row")
-        rows = [(_bytes(key), _values(row, returned)) for key, row in zip(reply[1::2], reply[2::2], strict=True)]
+        # Engines answer in the order asked for, and mostly nothing is absent: read at once what is so.
+        whole = [row[1::2] for row in answers if type(row) is list and row[::2] == returned]
+        if len(whole) == len(keys) and set(map(type, chain(keys, *whole))) <= _BYTES:
+            if sum(map(len, whole)) != len(whole) * len(returned):
+                raise ValueError("a name without its value")
+            return Rows(int(reply[0]), list(zip(keys, whole)))  # noqa: B905 - as many, and strict costs as much again
+        rows = [(_bytes(key), _values(row, returned)) for key, row in zip(keys, answers, strict=True)]
         return Rows(int(reply[0]), rows)
     warnings = tuple(_text(each) for each in reply.get(b"warning", ()))
     results = _list(reply[b"results"])
@@ -237,18 +245,10 @@ def _with_flags(reply: list[Any]) -> tuple[dict[Any, Any], set[Any]]:
 
 
 def _values(row: Any, returned: list[bytes]) -> Sequence[bytes | None] | None:
-    # Engines answer in the order asked for and leave out what is absent; mostly nothing is.
-    if type(row) is list and row[::2] == returned and len(row) == 2 * len(returned):
-        values: list[bytes] = row[1::2]
-    elif row is None:
+    if row is None:
         return None
-    else:
-        pairs = as_dict(row)
-        return [None if name not in pairs else _bytes(pairs[name]) for name in returned]
-    for value in values:
-        if type(value) is not bytes:
-            raise TypeError(f"bytes expected, not {value!r}")
-    return values
+    pairs = as_dict(row)
+    return [_bytes(pairs[name]) if name in pairs else None for name in returned]
 
 
 def _list(value: Any) -> list[Any]:

@@ -138,7 +138,7 @@ class Schema:
         return sorted(found)
 
     def live_differences(self, info: IndexInfo, engine: Engine | None = None) -> list[str]:
-        """In words, how a live index (its FT.INFO) differs from what ``build_ft_create_args`` declares for an engine."""
+        """In words, how a live index (its FT.INFO) differs from what ``build_ft_create_args`` declares."""
         found = []
         if info.name != self.name:
             found.append(f"name: {self.name!r} is an alias of index {info.name!r}")

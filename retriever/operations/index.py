@@ -35,7 +35,7 @@ class Live:
     all, so learning it twice does no harm.
     blocking: a blocking driver runs the plans, so nothing of the user's may be async.
     embeds: there is an embedder; embedder: its name, if it has one.
-    engine: given by the user instead of the probe's. shapes: a cache of ``search``.
+    engine: given by the user instead of the probe's. asked: a cache of ``search``.
     filling: this process saw a backfill that has not been seen to end.
     """
 
@@ -47,7 +47,7 @@ class Live:
     server: Server | None = None
     checked: bool = False  # against what is stored, since the first write
     filling: bool = False
-    shapes: dict[Any, Any] = field(default_factory=dict)
+    asked: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def dims(self) -> int | None:

@@ -126,7 +126,7 @@ def test_every_search_stays_within_the_grammar(schema, k, timeout_ms, return_vec
     names = data.draw(st.none() | st.lists(st.sampled_from(["__text", *schema.by_name]), unique=True))
     wanted = shape(schema, names, return_vectors=return_vectors)
     query = build_ft_search_query(schema, k)
-    command = search_command(schema, query, bytes(4 * 3), k, wanted.returned, timeout_ms)
+    command = search_command(schema, k, wanted.returned, timeout_ms)(query, bytes(4 * 3))
     assert grammar.check_search(command.args).knn.k == k
     assert command.args[1] == schema.name
     assert (schema.vector.name in wanted.returned) is return_vectors
@@ -146,7 +146,7 @@ def test_every_count_stays_within_the_grammar(filter):
 
 def test_the_whole_search():
     """The documented command, word by word."""
-    command = search_command(SCHEMA, "*=>[KNN 3 @embedding $vec AS __score]", bytes(12), 3, ("__text", "year"), 5_000)
+    command = search_command(SCHEMA, 3, ("__text", "year"), 5_000)("*=>[KNN 3 @embedding $vec AS __score]", bytes(12))
     assert command.args == (
         *("FT.SEARCH", "docs", "*=>[KNN 3 @embedding $vec AS __score]", "PARAMS", 2, "vec", bytes(12)),
         *("RETURN", 3, "__score", "__text", "year", "LIMIT", 0, 3, "TIMEOUT", 5_000, "DIALECT", 2),
