@@ -107,7 +107,7 @@ class _Values(Filter):
         yield self
 
     def _text(self) -> str:
-        return f"@{self.name}:{{{'|'.join(_escape(encode_tag(value)) for value in self.values)}}}"
+        return f"@{self.name}:{{{'|'.join(map(_spelled, self.values))}}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +257,8 @@ def number(value: object, what: str) -> int | float:
 
 
 def _tag_value(name: str, value: object) -> str:
+    if type(value) is str and value.isalnum() and len(value) < 1024:
+        return value  # needs no encoding and is no longer than 4,096 bytes
     if value is None:
         raise InvalidInput(f"filter on {name!r}: None is no value (a lost id must not widen a search)")
     if not isinstance(value, str):
@@ -286,8 +288,16 @@ def as_filter(spec: Filter | Mapping[str, Any] | None, fields: Fields) -> Filter
         return spec
     if not isinstance(spec, Mapping):
         raise InvalidInput(f"filter: a Filter or a mapping expected, not {spec!r}")
-    parts = [part for name, value in spec.items() for part in _entry(name, value, fields)]
-    return _group("and", *parts) if parts else None
+    parts: list[Filter] = []
+    for name, value in spec.items():
+        kind = _kind(name, fields)
+        if kind == "TAG" and type(value) is str:  # what most filters are, ahead of all other questions
+            parts.append(_Values(name, (_tag_value(name, value),)))
+        else:
+            parts += _entry(kind, name, value)
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    return _group("and", *parts)
 
 
 def filter_text(filter: Filter) -> str:
@@ -305,8 +315,7 @@ def _kind(name: object, fields: Fields) -> Kind:
     return field.kind
 
 
-def _entry(name: str, value: Any, fields: Fields) -> Iterator[Filter]:
-    kind = _kind(name, fields)
+def _entry(kind: Kind, name: str, value: Any) -> Iterator[Filter]:
     if isinstance(value, Mapping):
         if not value:
             raise InvalidInput(f"filter on {name!r}: no operator given")
@@ -406,9 +415,12 @@ def _decode(match: re.Match[str]) -> str:
     return "" if match[0] == _EMPTY else chr(ord(match[0]) - 0xE000)
 
 
-def _escape(encoded: str) -> str:
-    """A backslash before every ASCII character that is no letter or digit; never before others."""
-    return _SYNTAX.sub(r"\\\1", encoded)
+def _spelled(value: str) -> str:
+    """A TAG value as a query spells it: encoded, and a backslash before every ASCII character of another kind.
+
+    Only before ASCII that is no letter or digit: before any other character it would not match.
+    """
+    return value if value.isalnum() else _SYNTAX.sub(r"\\\1", encode_tag(value))
 
 
 def check_tag(value: str, what: str) -> bytes:

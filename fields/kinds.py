@@ -50,6 +50,11 @@ class Tag:
     def __post_init__(self) -> None:
         check_field_name(self.name)
 
+    @property
+    def plain(self) -> bool:
+        """Whether a stored value that is all ASCII is the value itself."""
+        return not self.many
+
     def __eq__(self, other: object) -> Filter:  # type: ignore[override]
         return tag_in(self.name, [other])
 
@@ -115,6 +120,7 @@ class Numeric:
 
     name: str
     kind: ClassVar[Kind] = "NUMERIC"
+    plain: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_field_name(self.name)
@@ -179,6 +185,7 @@ class Text:
     name: str
     weight: float = 1.0
     kind: ClassVar[Kind] = "TEXT"
+    plain: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_field_name(self.name)
@@ -214,6 +221,7 @@ class Stored:
 
     name: str
     kind: ClassVar[Kind] = "STORED"
+    plain: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_field_name(self.name)

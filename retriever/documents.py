@@ -32,9 +32,9 @@ class Document:
         return hash(self.id)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: setting six attributes past a guard takes four times as long, ten times a query
 class Hit:
-    """One answer of ``query``.
+    """One answer of ``query``; to be read, not changed.
 
     score: the engine's **distance**: lower is closer. COSINE 1 - cos, 0..2 (rounding may give
         -1e-7); L2 the squared distance; IP 1 - dot product, which may be negative.
@@ -53,24 +53,6 @@ class Hit:
 
     def __hash__(self) -> int:
         return hash(self.id)
-
-
-_new_hit = object.__new__
-_set_id, _set_score, _set_text, _set_fields, _set_vector, _set_rerank_score = (
-    getattr(Hit, name).__set__ for name in ("id", "score", "text", "fields", "vector", "rerank_score")
-)
-
-
-def hit(id: str, score: float, text: str, fields: Mapping[str, Any], vector: npt.NDArray[Any] | None) -> Hit:
-    """``Hit(...)``, in 0.4 us instead of 0.7: a frozen dataclass sets its attributes by name, this by slot."""
-    new = _new_hit(Hit)
-    _set_id(new, id)
-    _set_score(new, score)
-    _set_text(new, text)
-    _set_fields(new, fields)
-    _set_vector(new, vector)
-    _set_rerank_score(new, None)
-    return new
 
 
 class Hits(Sequence[H], Generic[H]):

@@ -14,7 +14,6 @@ from retriever.documents import (
     Hits,
     Interruption,
     UpsertReport,
-    hit,
     interrupted,
     interruption,
 )
@@ -38,24 +37,13 @@ def test_a_hit_is_compared_without_its_vector():
     assert dataclasses.replace(A, score=0.5) != A
 
 
-def test_the_fast_way_to_make_a_hit_is_the_same():
-    """``hit`` makes what ``Hit`` makes, frozen as that is."""
-    vector = np.zeros(3)
-    made = hit("a", 0.1, "text", {"n": 1}, vector)
-    assert made == A
-    assert made.vector is vector
-    assert made.rerank_score is None
-    assert repr(made) == repr(Hit("a", 0.1, "text", {"n": 1}, vector))
-    assert dataclasses.replace(made, rerank_score=1.0).rerank_score == 1.0
-
-
 @pytest.mark.parametrize(
     ("value", "name"),
-    [(A, "id"), (Document("a"), "id"), (Failure("a", "b"), "id"), (UpsertReport(), "written")],
+    [(Document("a"), "id"), (Failure("a", "b"), "id"), (UpsertReport(), "written")],
     ids=repr,
 )
 def test_values_are_frozen(value, name):
-    """No value that goes in or comes out can be changed."""
+    """No value that goes in and no report can be changed."""
     with pytest.raises(AttributeError):
         setattr(value, name, "b")
     assert not hasattr(value, "__dict__")
