@@ -31,6 +31,7 @@ SCHEMA = harness.schema(NAME, ef_runtime=EF_RUNTIME)
 WARM_UP = 50  # queries of each side before the first round
 
 OURS, BETTERDB, REDISVL = "ours", "betterdb-retrieval", "redisvl"
+BORROWED = "ours, on the raw side's client"  # OURS is on connect()'s own
 
 
 def main() -> None:
@@ -41,14 +42,14 @@ def main() -> None:
     given = options.parse_args()
     with harness.server_url() as url, Valkey.from_url(url) as client:
         harness.clear(client, NAME)
-        retriever = Retriever(client, SCHEMA)
-        retriever.create_index()
-        retriever.upsert(harness.documents(given.documents))
-        print_head(retriever.describe_index().engine, given.documents)
-        try:
-            asyncio.run(compare(url, client, retriever, given.rounds, given.operations))
-        finally:
-            harness.clear(client, NAME)
+        with Retriever.connect(url, SCHEMA) as retriever:
+            retriever.create_index()
+            retriever.upsert(harness.documents(given.documents))
+            print_head(retriever.describe_index().engine, given.documents)
+            try:
+                asyncio.run(compare(url, client, retriever, given.rounds, given.operations))
+            finally:
+                harness.clear(client, NAME)
 
 
 def print_head(engine: str, count: int) -> None:
@@ -63,8 +64,11 @@ async def compare(url: str, client: Client, retriever: Retriever, rounds: int, o
     vectors = harness.clustered(max(WARM_UP, rounds * operations), seed=1)
     gc.collect()
     gc.freeze()  # what was prepared is not looked at again by every collection
-    async with AsyncValkey.from_url(url) as async_client, async_redisvl(url) as index:
-        async_retriever = AsyncRetriever(async_client, SCHEMA)
+    async with (
+        AsyncValkey.from_url(url) as async_client,
+        AsyncRetriever.connect(url, SCHEMA) as async_retriever,
+        async_redisvl(url) as index,
+    ):
         for title, category, most in (("plain", None, 1.15), (f"filter: TAG {CATEGORY!r}", CATEGORY, 1.20)):
             commands = raw_commands(client, vectors, None if category is None else {"category": category})
             sides = blocking_sides(url, client, retriever, commands, vectors, category)
@@ -134,10 +138,11 @@ def blocking_sides(
     category: str | None,
 ) -> dict[str, Side]:
     rows, filter = list(vectors), None if category is None else {"category": category}
-    send, query = client.execute_command, retriever.query
+    send, query, borrowing = client.execute_command, retriever.query, Retriever(client, SCHEMA).query
     sides: dict[str, Side] = {
         "raw": lambda at: send(*commands[at]),
         OURS: lambda at: query(vector=rows[at], k=K, filter=filter),
+        BORROWED: lambda at: borrowing(vector=rows[at], k=K, filter=filter),
     }
     if harness.version(REDISVL):
         index = harness.redisvl_index(url, NAME, "hnsw")
@@ -165,10 +170,11 @@ def async_sides(
     category: str | None,
 ) -> dict[str, AsyncSide]:
     rows, filter = list(vectors), None if category is None else {"category": category}
-    send, query = client.execute_command, retriever.query
+    send, query, borrowing = client.execute_command, retriever.query, AsyncRetriever(client, SCHEMA).query
     sides: dict[str, AsyncSide] = {
         "raw": lambda at: send(*commands[at]),
         OURS: lambda at: query(vector=rows[at], k=K, filter=filter),
+        BORROWED: lambda at: borrowing(vector=rows[at], k=K, filter=filter),
     }
     if index is not None:
         ask = harness.redisvl_query
@@ -190,6 +196,7 @@ def check(category: str | None, answers: Mapping[str, Any]) -> None:
     found = {
         "raw": {key.decode().removeprefix(prefix) for key in answers["raw"][1::2]},
         OURS: {hit.id for hit in answers[OURS]},
+        BORROWED: {hit.id for hit in answers[BORROWED]},
         REDISVL: {row["id"].removeprefix(prefix) for row in answers.get(REDISVL, ())},
         BETTERDB: {hit.id for hit in answers.get(BETTERDB, ())},
     }
@@ -201,7 +208,7 @@ def check(category: str | None, answers: Mapping[str, Any]) -> None:
 def print_rows(title: str, timings: Mapping[str, Timings], most: float) -> None:
     raw = timings["raw"]
     rows = []
-    for name in ("raw", OURS, BETTERDB, REDISVL):
+    for name in ("raw", OURS, BORROWED, BETTERDB, REDISVL):
         if name not in timings:
             if harness.version(name):
                 rows.append([name, "not offered", "", "", "", "", ""])
@@ -215,7 +222,7 @@ def print_rows(title: str, timings: Mapping[str, Timings], most: float) -> None:
             over_cpu = harness.spread([1e6 * (ours - theirs) for ours, theirs in zip(side.cpu, raw.cpu, strict=True)])
             row[2:4] = [f"{ratio:.2f}", f"{over:.0f}"]
             row[5] = f"{over_cpu.median:.0f}"
-            if name == OURS:
+            if name in (OURS, BORROWED):
                 limits = (harness.verdict(ratio.median, most=most), harness.verdict(over.median, most=40, unit=" us"))
                 row[6] = ", ".join(limits)
         rows.append(row)

@@ -39,9 +39,9 @@ def vector_bytes(vector: Any, dims: int, metric: Metric, what: str = "vector") -
     that the engines cannot compute with.
     """
     row = _array(vector, what)
-    if row.ndim != 1:
-        raise InvalidInput(f"{what}: one dimension expected, shape is {row.shape}")
-    if row.shape[0] != dims:
+    if row.shape != (dims,):
+        if row.ndim != 1:
+            raise InvalidInput(f"{what}: one dimension expected, shape is {row.shape}")
         raise InvalidInput(f"{what}: {row.shape[0]} dimensions, the index has {dims}")
     low, high = _SQUARED_LENGTH[metric]
     wide = row.astype(np.float64)  # in which no square of a float32 overflows

@@ -25,7 +25,7 @@ from collections.abc import (
 from contextlib import aclosing
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast, overload
+from typing import Any, Self, TypeVar, overload
 from urllib.parse import urlsplit
 
 import numpy.typing as npt
@@ -34,7 +34,7 @@ from fields.errors import InvalidInput
 from retriever.documents import Document, Hit, Hits, IndexReport, Operation, UpsertReport
 from retriever.embedders import Embedder, embed_function, embedder_dims, embedder_name, is_async
 from retriever.engines import Engine
-from retriever.errors import is_lost_connection, is_refusal
+from retriever.links import AsyncClientLink, AsyncOwnLink, ClientLink, OwnLink
 from retriever.operations import index, read, search, write
 from retriever.operations.index import Live
 from retriever.operations.search import Query
@@ -81,7 +81,7 @@ class Retriever:
         _check_client(client, blocking=True)
         self._live = _live(schema, embed, rerank, engine, blocking=True)
         self._rerank = rerank
-        self._driver = _Driver(client, embed, owned=False)
+        self._driver = _Driver(ClientLink(client), embed)
         self._hook = on_operation
 
     @classmethod
@@ -107,7 +107,7 @@ class Retriever:
         url = checked_url(url)
         client = Valkey.from_url(url, **_options(url, timeout_s))
         retriever = cls(client, schema, embed=embed, rerank=rerank, engine=engine, on_operation=on_operation)
-        retriever._driver.owned = True
+        retriever._driver.link = OwnLink(client)
         return retriever
 
     def query(
@@ -256,7 +256,7 @@ class Retriever:
 
     def close(self) -> None:
         """Close the client that ``connect`` made; a borrowed one stays open. Safe to call twice."""
-        self._driver.close()
+        self._driver.link.close()
 
     def __enter__(self) -> Self:
         return self
@@ -300,7 +300,7 @@ class AsyncRetriever:
         _check_client(client, blocking=False)
         self._live = _live(schema, embed, rerank, engine, blocking=False)
         self._rerank = rerank
-        self._driver = _AsyncDriver(client, embed, owned=False)
+        self._driver = _AsyncDriver(AsyncClientLink(client), embed)
         self._hook = on_operation
 
     @classmethod
@@ -321,7 +321,7 @@ class AsyncRetriever:
         url = checked_url(url)
         client = Valkey.from_url(url, **_options(url, timeout_s))
         retriever = cls(client, schema, embed=embed, rerank=rerank, engine=engine, on_operation=on_operation)
-        retriever._driver.owned = True
+        retriever._driver.link = AsyncOwnLink(client)
         return retriever
 
     async def query(
@@ -428,7 +428,7 @@ class AsyncRetriever:
 
     async def close(self) -> None:
         """See ``Retriever.close``."""
-        await self._driver.close()
+        await self._driver.link.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -464,10 +464,9 @@ class AsyncRetriever:
 class _Driver:
     """Runs plans on a blocking client."""
 
-    def __init__(self, client: Any, embed: Embedder | None, *, owned: bool) -> None:
-        self.client = client
+    def __init__(self, link: ClientLink | OwnLink, embed: Embedder | None) -> None:
+        self.link = link
         self.embed = embed
-        self.owned = owned
 
     def run(self, plan: Plan[T], source: Iterator[Document]) -> T:
         try:
@@ -480,7 +479,8 @@ class _Driver:
                 else:
                     step = plan.send(answer)
         except StopIteration as end:
-            return cast(T, end.value)
+            result: T = end.value
+            return result
         finally:
             plan.close()
 
@@ -520,27 +520,8 @@ class _Driver:
 
     def ask(self, commands: Sequence[Command[Any]]) -> tuple[list[Any], float]:
         started = time.perf_counter()
-        try:
-            replies = self.send(commands)
-        except Exception as error:
-            if not (self.owned and is_lost_connection(error) and all(command.repeatable for command in commands)):
-                raise
-            replies = self.send(commands)
+        replies = self.link.send(commands)
         return replies, time.perf_counter() - started
-
-    def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        if len(commands) == 1:
-            try:
-                return [self.client.execute_command(*commands[0].args, NEVER_DECODE=True)]
-            except Exception as error:
-                if is_refusal(error):
-                    return [error]
-                raise
-        with self.client.pipeline(transaction=False) as pipeline:
-            for command in commands:
-                pipeline.execute_command(*command.args, NEVER_DECODE=True)
-            # raise_on_error would put whole commands, vectors and texts, into the message.
-            return cast("list[Any]", pipeline.execute(raise_on_error=False))
 
     @staticmethod
     def call(function: Callable[..., Any], *args: Any) -> Any:
@@ -551,18 +532,13 @@ class _Driver:
             raise TypeError(f"{function!r} returned an awaitable, which Retriever cannot await; AsyncRetriever can")
         return result
 
-    def close(self) -> None:
-        if self.owned:
-            self.client.close()
-
 
 class _AsyncDriver:
     """Runs plans on an async client."""
 
-    def __init__(self, client: Any, embed: Embedder | None, *, owned: bool) -> None:
-        self.client = client
+    def __init__(self, link: AsyncClientLink | AsyncOwnLink, embed: Embedder | None) -> None:
+        self.link = link
         self.embed = embed
-        self.owned = owned
 
     async def run(self, plan: Plan[T], source: Iterator[Document] | AsyncIterator[Document]) -> T:
         try:
@@ -575,7 +551,8 @@ class _AsyncDriver:
                 else:
                     step = plan.send(answer)
         except StopIteration as end:
-            return cast(T, end.value)
+            result: T = end.value
+            return result
         finally:
             plan.close()
 
@@ -617,29 +594,12 @@ class _AsyncDriver:
     async def ask(self, commands: Sequence[Command[Any]]) -> tuple[list[Any], float]:
         started = time.perf_counter()
         try:
-            replies = await self.send(commands)
+            replies = await self.link.send(commands)
         except RuntimeError as error:
             if "different loop" in str(error) or "Event loop is closed" in str(error):
                 raise InvalidInput("this client belongs to another event loop; make one per loop") from error
             raise
-        except Exception as error:
-            if not (self.owned and is_lost_connection(error) and all(command.repeatable for command in commands)):
-                raise
-            replies = await self.send(commands)
         return replies, time.perf_counter() - started
-
-    async def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        if len(commands) == 1:
-            try:
-                return [await self.client.execute_command(*commands[0].args, NEVER_DECODE=True)]
-            except Exception as error:
-                if is_refusal(error):
-                    return [error]
-                raise
-        async with self.client.pipeline(transaction=False) as pipeline:
-            for command in commands:
-                pipeline.execute_command(*command.args, NEVER_DECODE=True)
-            return cast("list[Any]", await pipeline.execute(raise_on_error=False))
 
     @staticmethod
     async def call(function: Callable[..., Any], *args: Any) -> Any:
@@ -647,10 +607,6 @@ class _AsyncDriver:
             return await function(*args)
         result = await asyncio.to_thread(_called, function, *args)
         return await result if inspect.isawaitable(result) else result
-
-    async def close(self) -> None:
-        if self.owned:
-            await self.client.aclose()
 
 
 def _called(function: Callable[..., Any], *args: Any) -> Any:

@@ -72,12 +72,12 @@ def query(
     """The k documents nearest to a text or a vector. See ``Retriever.query``."""
     if (text is None) == (vector is None):
         raise InvalidInput("query takes one of text and vector, not " + ("both" if text is not None else "neither"))
-    chosen = _reranker(live, rerank, reranker, text)
+    chosen = None if rerank is None else _reranker(live, rerank, reranker, text)
     asked = _asked(live, k, candidates, return_fields, return_vectors, ef_runtime, timeout_ms, chosen is not None)
     shape = asked.shape
     if max_distance is not None:
         number(max_distance, "max_distance")
-    checked = as_filter(filter, live.schema.by_name)
+    checked = None if filter is None else as_filter(filter, live.schema.by_name)
     words = f"{'*' if checked is None else filter_text(checked)}=>{asked.knn}"
     if len(words) > 2_000:  # the check itself is not free
         yield from check_size(live, words)
@@ -87,8 +87,8 @@ def query(
         _check_query_text(text)
         rows = yield Embed((text,), "query")
         vector = embedding_matrix(rows, 1, live.dims)[0]
-    schema = live.schema if live.dims is not None else (yield from known_schema(live))
-    data = _query_bytes(schema, vector, "the embedder's vector" if text is not None else "vector")
+    schema = live.schema if live.schema.vector.dims is not None else (yield from known_schema(live))
+    data = _query_bytes(schema, vector, "vector" if text is None else "the embedder's vector")
     command = asked.command(words, data)
     (reply,), seconds = yield Ask((command,))
     hits, reasons = shape.hits(parsed(command, reply))
@@ -107,7 +107,7 @@ def query(
         reasons += (f"the engine took {seconds * 1000:.0f} ms of its {asked.timeout_ms} and may have stopped early",)
     if live.filling:
         reasons += ("the index is still being filled",)
-    return Hits(hits[:k], complete=not reasons, reasons=reasons, stats=stats)
+    return Hits(hits if len(hits) <= k else hits[:k], complete=not reasons, reasons=reasons, stats=stats)
 
 
 def query_many(live: Live, reranker: Reranker | None, queries: Iterable[Query]) -> Plan[list[Hits[Hit] | Exception]]:
@@ -311,7 +311,7 @@ def shape(
 
 
 def _reranker(live: Live, rerank: object, default: Reranker | None, text: str | None) -> Reranker | None:
-    if rerank is None or rerank is False:
+    if rerank is False:
         return None
     chosen = default if rerank is True else rerank
     if chosen is None:

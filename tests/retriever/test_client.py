@@ -290,7 +290,7 @@ async def test_a_shell_that_connects_owns_its_client(shell):
     """connect does no I/O, sets timeouts, shows no secret in its repr, and closes what it made."""
     retriever = shell.connect("valkey://user:S3CRET@host.invalid:1/0", SCHEMA, timeout_s=3.0)
     assert repr(retriever) == f"{shell.__name__}(index='docs')"
-    options = retriever._driver.client.connection_pool.connection_kwargs
+    options = retriever._driver.link.client.connection_pool.connection_kwargs
     assert (options["socket_timeout"], options["socket_connect_timeout"]) == (3.0, 5.0)
     assert options["socket_keepalive"] is True
     await returned(retriever.close())
@@ -309,14 +309,6 @@ async def test_a_borrowed_client_stays_open(shell):
         async with retriever as entered:
             assert entered is retriever
     assert client.closed == 0
-
-
-async def test_an_owned_client_is_closed(shell):
-    """A client that the shell made is closed with it."""
-    retriever, client = shell()
-    retriever._driver.owned = True
-    await returned(retriever.close())
-    assert client.closed == 1
 
 
 # --- talking --------------------------------------------------------------------------------------
@@ -349,32 +341,6 @@ async def test_a_refusal_is_classified_and_a_lost_connection_is_not(shell):
         await returned(retriever.query(vector=[1, 2]))
     assert broken.value is lost
     assert len(client.sent) == 1
-
-
-async def test_only_an_owned_client_retries_and_once(shell):
-    """A broken connection is tried once more where the shell owns the client; a time-out never is."""
-    for error, owned, sent in (
-        (valkey.ConnectionError, True, 2),
-        (valkey.ConnectionError, False, 1),
-        (valkey.TimeoutError, True, 1),
-        (valkey.exceptions.BusyLoadingError, True, 1),
-    ):
-        retriever, client = shell({"FT_SEARCH": [error("gone"), error("gone again")]})
-        retriever._driver.owned = owned
-        with pytest.raises(error):
-            await returned(retriever.query(vector=[1, 2]))
-        assert len(client.sent) == sent
-
-
-async def test_what_may_not_be_sent_twice_is_not(shell):
-    """A command whose repetition would do more is not retried: the counters of an upsert, FT.CREATE."""
-    retriever, client = shell(
-        {"FT_INFO": [ResponseError("Unknown index name")], "FT_DROPINDEX": valkey.ConnectionError("x"), "DEL": 0}
-    )
-    retriever._driver.owned = True
-    with pytest.raises(valkey.ConnectionError):
-        await returned(retriever.drop_index())
-    assert [args[0] for args in client.sent].count("FT.DROPINDEX") == 1
 
 
 async def test_an_embedder_may_be_async_only_in_the_async_shell():
