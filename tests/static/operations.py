@@ -72,7 +72,6 @@ def use(docs: Retriever, vector: npt.NDArray[np.float64]) -> None:
     docs.upsert(["a"])  # type: ignore[list-item]
     docs.upsert(async_documents())  # type: ignore[arg-type]
     docs.get(1)  # type: ignore[call-overload]
-    hits[0].score = 1.0  # type: ignore[misc]
 
 
 def use_many(docs: Retriever, vector: npt.NDArray[np.float32]) -> None:
