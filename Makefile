@@ -1,17 +1,23 @@
 # make demo: see it work.  make test: the whole test suite.  make check: lint, types, import contracts.
+# make bench: ratios against the raw client, about three minutes.
 # PYTHON chooses the interpreter (3.11 or newer): make test PYTHON=python3.13
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test check lint types contracts clean
+.PHONY: demo test bench check lint types contracts clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/retriever demo
 
 test: $(VENV)/.dev
 	$(BIN)/pytest
+
+bench: $(VENV)/.demo
+	$(BIN)/python benchmarks/query.py
+	$(BIN)/python benchmarks/upsert.py
+	$(BIN)/python benchmarks/recall.py
 
 check: lint types contracts
 
@@ -21,6 +27,7 @@ lint: $(VENV)/.dev
 
 types: $(VENV)/.dev
 	$(BIN)/mypy
+	$(BIN)/mypy --strict benchmarks/*.py
 
 contracts: $(VENV)/.dev
 	$(BIN)/lint-imports --no-logo

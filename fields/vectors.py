@@ -44,8 +44,7 @@ def vector_bytes(vector: Any, dims: int, metric: Metric, what: str = "vector") -
             raise InvalidInput(f"{what}: one dimension expected, shape is {row.shape}")
         raise InvalidInput(f"{what}: {row.shape[0]} dimensions, the index has {dims}")
     low, high = _SQUARED_LENGTH[metric]
-    wide = row.astype(np.float64)  # in which no square of a float32 overflows
-    squared = float(wide.dot(wide))
+    squared = float(np.vdot(row, row))  # as dot, but an overflow is infinite without a warning
     if not low <= squared <= high:
         _explain(row, metric, what)
     return row.tobytes()

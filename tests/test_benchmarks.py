@@ -1,0 +1,30 @@
+"""The benchmarks run and print their tables; what they measure is for people, so no number is looked at."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.live
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.mark.parametrize(
+    ("script", "sizes", "printed"),
+    [
+        ("query.py", ("--documents", "300", "--rounds", "2", "--operations", "2"), "Async, filter"),
+        ("upsert.py", ("--documents", "1000", "--stream", "1000", "--passes", "1"), "ours, a field left out"),
+        ("recall.py", ("--documents", "500", "--queries", "5"), "ours, defaults"),
+    ],
+)
+def test_a_benchmark_runs(url, script, sizes, printed):
+    """Each script runs on a small load to its last table, and removes what it made."""
+    env = {**os.environ, "VALKEY_URL": url}
+    command = [sys.executable, str(FOLDER / script), *sizes]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert printed in done.stdout
