@@ -125,12 +125,12 @@ class Analysis:
         return found
 
 
-def stored(terms: Iterable[str]) -> str:
+def stored_terms(terms: Iterable[str]) -> str:
     """Terms as an index holds them, blanks doubled and around; "" for none.
 
     So ``hash_value.count(b" alpha ")`` counts a term, neighbours included, without splitting.
 
-    >>> stored(["alpha", "beta"])
+    >>> stored_terms(["alpha", "beta"])
     ' alpha  beta '
     """
     return "".join(f" {term} " for term in terms)

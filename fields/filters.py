@@ -1,6 +1,6 @@
 """Filters: one expression, compiled for the engine and evaluated on the client alike.
 
-The only place that encodes and escapes. Rules:
+The only place that encodes TAG values and escapes query syntax. Rules:
 
 * A tree holds negation at its leaves only (De Morgan at construction), because RediSearch answers
   a doubly negated group wrongly.
@@ -52,6 +52,11 @@ class Filter:
     Built by comparing fields (``Tag("category") == "db"``, ``Numeric("year") >= 2020``), never
     directly. ``!=`` and ``~`` include documents that lack the field. It has no truth value, which
     catches ``a == "x" & b == "y"`` and ``a and b``.
+
+    >>> from retriever import Numeric, Tag
+    >>> recent = (Tag("category") == "db") & ~(Numeric("year") < 2020)
+    >>> recent.matches({"category": "db", "year": 2024}), recent.matches({"category": "db"})
+    (True, True)
     """
 
     __slots__ = ()
@@ -392,7 +397,11 @@ _SYNTAX = re.compile(r"([\x00-\x2f\x3a-\x40\x5b-\x60\x7b-\x7f])")
 
 
 def encode_tag(value: str) -> str:
-    """The string under which a TAG value is stored and asked for; ``decode_tag`` is its inverse."""
+    """The string under which a TAG value is stored and asked for; ``decode_tag`` is its inverse.
+
+    >>> encode_tag("R&D"), encode_tag("all*"), encode_tag("")
+    ('R&D', 'all\\ue02a', '\\ue0ff')
+    """
     return value if value.isalnum() else _ENCODED.sub(_encode, value)
 
 

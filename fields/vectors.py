@@ -19,11 +19,11 @@ from fields.errors import InvalidInput
 Metric: TypeAlias = Literal["COSINE", "L2", "IP"]
 Matrix: TypeAlias = npt.NDArray[np.float32]
 
+_LITTLE_FLOAT32 = np.dtype("<f4")
+_FLOAT32 = np.finfo(np.float32)
 # Engines sum squares in float32. Outside these bounds of the squared length the sum overflows or
 # vanishes and distances come back wrong without an error (seen: -0.41 for a vector of 1e-45, 1 for
 # all at 3e38). A quarter of the greatest float32 keeps (a - b) squared finite under L2.
-_LITTLE_FLOAT32 = np.dtype("<f4")
-_FLOAT32 = np.finfo(np.float32)
 _SQUARED_LENGTH: dict[Metric, tuple[float, float]] = {
     "COSINE": (float(_FLOAT32.tiny), float(_FLOAT32.max)),
     "L2": (0.0, float(_FLOAT32.max) / 4),

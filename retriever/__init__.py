@@ -36,7 +36,7 @@ from retriever.documents import (
 )
 from retriever.embedded import EmbeddedServer
 from retriever.embedders import Embedder, LocalEmbedder
-from retriever.engines import Engine
+from retriever.engines import REDIS_8, REDISEARCH_2, VALKEY_SEARCH_1_0, VALKEY_SEARCH_1_2, Engine
 from retriever.errors import (
     IndexMissing,
     InvalidInput,
@@ -55,8 +55,12 @@ from retriever.rerankers import Reranker
 from retriever.schema import Schema, build_ft_create_args
 
 __all__ = [
+    "REDISEARCH_2",
+    "REDIS_8",
     "SCORE_FIELD",
     "TEXT_FIELD",
+    "VALKEY_SEARCH_1_0",
+    "VALKEY_SEARCH_1_2",
     "Analysis",
     "AsyncRetriever",
     "Document",

@@ -1,42 +1,49 @@
-"""The command ``retriever``: demo, serve, query.
+"""The command ``retriever``: demo, serve; create, load, query, get, delete, info, drop.
 
 Rule: a command is a few lines over the library. What went wrong is one sentence on stderr; exit code 1
-is the server's or the input's fault, 2 a command line that cannot be understood.
+is the server's or the input's fault, 2 a command line that cannot be understood. Only ``create`` reads a
+schema from a file; every other command is told by the live index what its fields are.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
+from urllib.parse import urlsplit
 
 import typer
+from rich.console import Console
+from typer.core import TyperGroup
 from valkey import Valkey
 from valkey.exceptions import ValkeyError
 
+from fields.errors import InvalidInput
 from fields.kinds import Text
-from retriever.client import Retriever
-from retriever.demo import hits_table, table_console
+from retriever.client import Retriever, checked_url
+from retriever.declared import read_schema
 from retriever.demo import run as run_demo
-from retriever.documents import Hit
+from retriever.documents import Document, Hit, IndexReport, UpsertReport, interruption
 from retriever.embedded import EmbeddedServer
 from retriever.embedders import LocalEmbedder
-from retriever.errors import IndexMissing, RetrieverError, SchemaMismatch, ServerError
-from retriever.operations.index import stored_schema
+from retriever.errors import IndexMissing, NotSupported, RetrieverError, SchemaMismatch, ServerError
+from retriever.explain import Explanation, Unanswered, quoted
+from retriever.jsonlines import JsonLines
+from retriever.operations.index import search_engine, stored_schema
 from retriever.schema import Schema
+from retriever.screen import hits_table, plain, print_facts, progress, table_console
 
-app = typer.Typer(
-    help="Valkey as a retriever: see it work, run an engine, ask an index.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+SHOWN_FAILURES = 10  # of a load, on stderr; --json has all
+
+# --- what commands share: options -----------------------------------------------------------------
 
 Url = Annotated[
     str | None,
@@ -44,6 +51,44 @@ Url = Annotated[
         envvar="VALKEY_URL", help="Server with a search module: valkey://, valkeys://, redis://, rediss:// or unix://."
     ),
 ]
+Index = Annotated[str, typer.Option(help="Name of a live index.", show_default=False)]
+Condition = Annotated[
+    str | None,
+    typer.Option(
+        "--filter",
+        metavar="JSON",
+        help='Condition on fields: \'{"category": "db", "year": {"gte": 2020}}\'.',
+        show_default=False,
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, for machines.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Show the commands instead; those that only read are sent, no other is.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+class _Group(TyperGroup):
+    """Usage errors repeat what was typed; of a URL among it user and password are left out."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command of the context."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if isinstance(said := getattr(error, "message", None), str):
+                error.message = _discreet(said)  # type: ignore[attr-defined]
+            raise
+
+
+app = typer.Typer(
+    cls=_Group,
+    help="Valkey as a retriever: see it work, run an engine, make an index, fill it, ask it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def run() -> None:
@@ -53,8 +98,11 @@ def run() -> None:
     try:
         app()
     except (RetrieverError, ValkeyError, OSError) as error:
-        sys.stderr.write(f"retriever: {error}\n")
+        _say(str(error))
         raise SystemExit(1) from None
+
+
+# --- the commands ---------------------------------------------------------------------------------
 
 
 @app.command()
@@ -63,7 +111,7 @@ def demo(url: Url = None) -> None:
 
     Starts an engine of its own unless there is a URL. Takes seconds and leaves nothing behind.
     """
-    run_demo(url)
+    run_demo(None if url is None else _usable(url))
 
 
 @app.command()
@@ -75,17 +123,20 @@ def serve(
         int | None,
         typer.Option(min=0, max=65535, help="Port on 127.0.0.1, 0 for a free one; without it a Unix socket."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run Valkey with a search module in the foreground, for development.
 
     Prints its URL. Ctrl-C or SIGTERM stops it.
     """
     with suppress(KeyboardInterrupt), EmbeddedServer(data_dir, port=port) as url, Valkey.from_url(url) as client:
+        version = client.info("server")["valkey_version"]
         kept = f"Index and documents are kept in {data_dir}." if data_dir else "Nothing is kept."
-        typer.echo(
-            f"Valkey {client.info('server')['valkey_version']} with RediSearch is running. {kept} Ctrl-C stops it."
-        )
-        typer.echo(f"\n    export VALKEY_URL={url}\n")
+        if as_json:
+            _print_json({"url": url, "version": version, "data_dir": str(data_dir) if data_dir else None})
+        else:
+            typer.echo(f"Valkey {version} with RediSearch is running. {kept} Ctrl-C stops it.")
+            typer.echo(f"\n    export VALKEY_URL={url}\n")
         while True:
             time.sleep(1)
             try:
@@ -95,41 +146,341 @@ def serve(
 
 
 @app.command()
+def create(
+    schema_file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCHEMA.toml", exists=True, dir_okay=False, help="Name, fields, vector and analysis of the index."
+        ),
+    ],
+    url: Url = None,
+    as_json: AsJson = False,
+    explain: Explain = False,
+) -> None:
+    """Make the index that a file declares, unless it is there.
+
+    Another index of that name is left as it is, and what differs is said.
+    Without dims in the file the index is for LocalEmbedder's vectors.
+    """
+    schema = read_schema(schema_file)
+    embed = LocalEmbedder() if schema.vector.dims is None else None
+    with _explaining(explain, as_json) as watch, _connect(url, schema, watch, embed=embed) as docs:
+        try:
+            made = docs.create_index()
+        except SchemaMismatch as error:
+            if as_json and error.differences and not explain:
+                _print_json({"index": schema.name, "created": False, "differences": error.differences})
+            raise
+        if as_json and not explain:
+            _print_json({"index": schema.name, "created": made, "differences": []})
+        elif not explain:
+            typer.echo(f"index {schema.name!r} {'created' if made else 'is already there, as declared'}")
+
+
+@app.command()
+def load(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE.jsonl",
+            exists=True,
+            dir_okay=False,
+            allow_dash=True,
+            help="One JSON object a line: id, text, declared fields and, if it has one, vector. - is stdin.",
+        ),
+    ],
+    index: Index,
+    url: Url = None,
+    text_field: Annotated[str, typer.Option(help="Key of the text.")] = "text",
+    id_field: Annotated[str, typer.Option(help="Key of the id.")] = "id",
+    batch_size: Annotated[int, typer.Option(min=1, max=10_000, help="Documents per round trip.")] = 100,
+    ignore_unknown: Annotated[
+        bool, typer.Option("--ignore-unknown", help="Pass over keys that are not declared.")
+    ] = False,
+    as_json: AsJson = False,
+    explain: Explain = False,
+) -> None:
+    """Write documents into a live index, each replacing the one of its id.
+
+    A line without a vector is embedded with LocalEmbedder. A line that is
+    wrong stops the load before its batch is written; loading again is safe.
+    """
+    with _explaining(explain, as_json) as watch, _reading(file) as stream:
+        schema, described = _described(url, index, watch)
+        place = "stdin" if str(file) == "-" else str(file)
+        lines = JsonLines(
+            stream, place, schema, id_field=id_field, text_field=text_field, ignore_unknown=ignore_unknown
+        )
+        size = None if place == "stdin" or explain else file.stat().st_size
+        report = UpsertReport()
+        try:
+            embed, documents = _embedding(described, iter(lines))
+            with (
+                _connect(url, schema, watch, embed=embed) as docs,
+                progress(Console(stderr=True, quiet=explain), size) as tell,
+            ):
+
+                def on_batch(ids: Sequence[str]) -> None:
+                    lines.written(len(ids))
+                    tell(lines.bytes_read, _documents(lines.documents))
+
+                report = docs.upsert(documents, batch_size=batch_size, on_batch=on_batch)
+        except BaseException as error:
+            stopped = interruption(error)
+            report = stopped.report if stopped else report
+            raise lines.placed(error) from None
+        finally:
+            if not explain:
+                _report_load(index, report, as_json)
+    if report.failed:
+        raise typer.Exit(1)
+
+
+@app.command()
 def query(
     text: Annotated[str, typer.Argument(help="What to look for, in words.")],
-    index: Annotated[str, typer.Option(help="Name of a live index.")],
+    index: Index,
     url: Url = None,
     k: Annotated[int, typer.Option("-k", min=1, max=10_000, help="How many hits.")] = 10,
-    filter: Annotated[
-        str | None,
-        typer.Option(
-            metavar="JSON",
-            help='Condition on fields: \'{"category": "db", "year": {"gte": 2020}}\'.',
-            show_default=False,
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per hit and line, no table.")] = False,
+    filter: Condition = None,
+    as_json: AsJson = False,
+    explain: Explain = False,
 ) -> None:
     """Ask a live index by text, nearest first.
 
-    The index says what its fields are. It must have been filled with LocalEmbedder's vectors.
+    It must have been filled with LocalEmbedder's vectors.
     """
     condition = _condition(filter)
-    schema = _open(url, index)
-    with Retriever.connect(url, schema, embed=LocalEmbedder()) as docs:
-        hits = docs.query(text=text, k=k, filter=condition)
+    with _explaining(explain, as_json) as watch:
+        schema, report = _described(url, index, watch)
+        if report.embedder != LocalEmbedder.name:
+            raise SchemaMismatch(f"{_made_by(report)}; ask it from Python, with its own embedder")
+        with _connect(url, schema, watch, embed=LocalEmbedder()) as docs:
+            hits = docs.query(text=text, k=k, filter=condition)
+    if explain:
+        return
     for reason in hits.reasons:
-        typer.echo(f"retriever: not all hits may be here: {reason}", err=True)
+        _say(f"not all hits may be here: {reason}")
     if as_json:
         for hit in hits:
-            typer.echo(_json(hit))
+            _print_json(_row(hit))
     elif hits:
         console = table_console()
         title = next((each.name for each in schema.by_name.values() if isinstance(each, Text)), None)
         names = [name for name in schema.by_name if name != title]
         console.print(hits_table(hits, width=console.width, title=title, fields=names))
     else:
-        typer.echo("retriever: no hits", err=True)
+        _say("no hits")
+
+
+@app.command()
+def get(
+    ids: Annotated[list[str], typer.Argument(metavar="ID", help="Ids of documents.")],
+    index: Index,
+    url: Url = None,
+    as_json: AsJson = False,
+    explain: Explain = False,
+) -> None:
+    """Print documents by id.
+
+    An id without a document is said, and ends with 1.
+    """
+    with _explaining(explain, as_json) as watch, _connect(url, _schema(url, index, watch), watch) as docs:
+        found = docs.get(ids)
+    if explain:
+        return
+    console = table_console()
+    for document in (each for each in found if each is not None):
+        if as_json:
+            _print_json(_row(document))
+        else:
+            facts = {"id": document.id, "text": document.text, **document.fields}
+            print_facts(console, *((name, plain(_readable(value))) for name, value in facts.items()))
+            console.print()
+    missing = [id for id, document in zip(ids, found, strict=True) if document is None]
+    if missing:
+        _say(f"no document {', '.join(map(repr, missing))} in index {index!r}")
+        raise typer.Exit(1)
+
+
+@app.command()
+def delete(
+    index: Index,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of documents.", show_default=False)] = None,
+    url: Url = None,
+    filter: Condition = None,
+    everything: Annotated[bool, typer.Option("--everything", help="Delete every document.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    explain: Explain = False,
+) -> None:
+    """Delete documents by id, or all that pass a filter.
+
+    Asks first; in a pipe it needs --yes.
+    """
+    condition = {} if everything and filter is None else _condition(filter)
+    if bool(ids) == (condition is not None):
+        raise typer.BadParameter("one of them is needed, and one only", param_hint="ID... / --filter / --everything")
+    if condition is not None and bool(condition) == everything:
+        raise typer.BadParameter(
+            "every document is deleted by --everything alone, and by no empty filter", param_hint="--filter"
+        )
+    ask = _asker(silent=yes or explain)
+    with _explaining(explain, as_json) as watch, _connect(url, _schema(url, index, watch), watch) as docs:
+        what = _documents(len(ids)) if ids else "every document" if everything else f"what passes {filter}"
+        ask(f"Delete {what} in index {index!r}?")
+        deleted = (
+            docs.delete(ids, everything=everything) if ids else docs.delete(filter=condition, everything=everything)
+        )
+    if as_json and not explain:
+        _print_json({"index": index, "deleted": deleted})
+    elif not explain:
+        typer.echo(f"{_documents(deleted)} deleted from index {index!r}")
+
+
+@app.command()
+def info(index: Index, url: Url = None, as_json: AsJson = False, explain: Explain = False) -> None:
+    """Tell what a live index is: engine, documents, vector, fields, progress, failures."""
+    with _explaining(explain, as_json) as watch:
+        schema, report = _described(url, index, watch)
+    if explain:
+        return
+    if as_json:
+        _print_json({**asdict(report), "schema": json.loads(schema.to_json())})
+        return
+    filled = f", {report.percent_indexed:.0f} % indexed so far" if report.indexing else ""
+    last = f"; the last, {report.last_error_key}: {report.last_error}" if report.last_error else ""
+    print_facts(
+        table_console(),
+        ("index", f"{report.name}, keys {report.prefix}*"),
+        ("engine", report.engine),
+        ("documents", f"{report.documents:,}{filled}"),
+        ("refused", f"{report.failures:,}{plain(last)}"),
+        ("vector", f"{schema.vector.name}: {report.dims} dims, {report.algorithm}, {report.metric}"),
+        ("embedder", plain(report.embedder or "without a name")),
+        ("fields", ", ".join(f"{name} ({each.kind.lower()})" for name, each in schema.by_name.items()) or "none"),
+        ("analysis", schema.analysis.language if schema.analysis else "none"),
+    )
+
+
+@app.command()
+def drop(
+    index: Index,
+    url: Url = None,
+    delete_documents: Annotated[
+        bool, typer.Option("--delete-documents", help="The documents too; otherwise they stay.")
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    explain: Explain = False,
+) -> None:
+    """Drop a live index. Asks first; in a pipe it needs --yes.
+
+    Documents that stay are indexed again by `create`, with the same schema.
+    """
+    ask = _asker(silent=yes or explain)
+    with _explaining(explain, as_json) as watch, _connect(url, _schema(url, index, watch), watch) as docs:
+        ask(f"Drop index {index!r}{' and delete its documents' if delete_documents else ''}?")
+        deleted = docs.drop_index(delete_documents=delete_documents)
+    if as_json and not explain:
+        _print_json({"index": index, "dropped": True, "deleted": deleted})
+    elif not explain:
+        typer.echo(
+            f"index {index!r} dropped, {f'{_documents(deleted)} deleted' if delete_documents else 'documents kept'}"
+        )
+
+
+# --- reaching an index ----------------------------------------------------------------------------
+
+
+def _usable(url: str | None) -> str:
+    """The URL, if a client can be made of it. What is wrong is said without a part of it."""
+    url = checked_url(url)
+    try:
+        # A client reads its options only when it connects, and then stumbles over unknown ones.
+        Valkey.from_url(url).connection_pool.make_connection()
+        (urlsplit(url).hostname or "").encode("idna")
+    except (TypeError, ValueError, ValkeyError):
+        raise InvalidInput(
+            "url: the host or an option cannot be read; it is scheme://host:port/database?option=value"
+        ) from None
+    return url
+
+
+def _connect(
+    url: str | None, schema: Schema, watch: Explanation | None, *, embed: LocalEmbedder | None = None
+) -> Retriever:
+    docs = Retriever.connect(_usable(url), schema, embed=embed)
+    if watch is not None:
+        link: Any = watch.between(docs._driver.link)
+        docs._driver.link = link
+    return docs
+
+
+def _schema(url: str | None, index: str, watch: Explanation | None) -> Schema:
+    """The schema that the live index was made with."""
+    with _connect(url, Schema(index), watch) as unknown:
+        try:
+            return unknown._run("stored_schema", stored_schema(index))
+        except IndexMissing:
+            raise IndexMissing(f"no index {index!r} on this server") from None
+        except NotSupported:
+            unknown._run("search_engine", search_engine(unknown._live))  # says which server it is, and what is needed
+            raise
+
+
+def _described(url: str | None, index: str, watch: Explanation | None) -> tuple[Schema, IndexReport]:
+    schema = _schema(url, index, watch)
+    with _connect(url, schema, watch) as docs:
+        return schema, docs.describe_index()
+
+
+def _embedding(report: IndexReport, documents: Iterator[Document]) -> tuple[LocalEmbedder | None, Iterator[Document]]:
+    """The embedder for documents without a vector, and the documents.
+
+    LocalEmbedder, if it made the vectors that are there, or if there are none and it makes the first; otherwise
+    None, and a document without a vector is an error.
+    """
+    first = list(islice(documents, 1))
+    unfilled = report.embedder is None and report.documents == 0 and report.dims == LocalEmbedder.dims
+    if report.embedder == LocalEmbedder.name or (unfilled and first and first[0].vector is None):
+        return LocalEmbedder(), chain(first, documents)
+    return None, _with_vectors(chain(first, documents), _made_by(report))
+
+
+def _with_vectors(documents: Iterable[Document], otherwise: str) -> Iterator[Document]:
+    for document in documents:
+        if document.vector is None:
+            raise InvalidInput(f"document {document.id!r} has no vector, and {otherwise}")
+        yield document
+
+
+def _made_by(report: IndexReport) -> str:
+    made = f"by {report.embedder!r}" if report.embedder else "by an embedder without a name"
+    return f"the vectors of index {report.name!r} were made {made}, and this command embeds with {LocalEmbedder.name!r}"
+
+
+@contextmanager
+def _explaining(explain: bool, as_json: bool) -> Iterator[Explanation | None]:
+    """With ``--explain``, what stands between; the commands are printed as they come."""
+    if not explain:
+        yield None
+        return
+
+    def show(words: list[str], sent: bool) -> None:
+        if as_json:
+            _print_json({"sent": sent, "command": words})
+        else:
+            typer.echo(f"{'sent' if sent else 'not sent':10}{quoted(words)}")
+
+    try:
+        yield Explanation(show)
+    except Unanswered as end:
+        if not as_json:
+            typer.echo(f"{'':10}{end}")
+
+
+# --- what comes in --------------------------------------------------------------------------------
 
 
 def _condition(text: str | None) -> Mapping[str, Any] | None:
@@ -137,32 +488,68 @@ def _condition(text: str | None) -> Mapping[str, Any] | None:
         return None
     try:
         condition = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"no JSON: {error}", param_hint="--filter") from None
     if not isinstance(condition, dict):
         raise typer.BadParameter(f"a JSON object expected, not {text}", param_hint="--filter")
     return condition
 
 
-def _open(url: str | None, index: str) -> Schema:
-    """The schema that the live index was made with, if its vectors are LocalEmbedder's."""
-    with Retriever.connect(url, Schema(index)) as unknown:
-        try:
-            schema = unknown._run("stored_schema", stored_schema(index))
-        except IndexMissing as error:
-            raise IndexMissing(f"no index {index!r} on this server") from error
-    with Retriever.connect(url, schema) as docs:
-        embedder = docs.describe_index().embedder
-    if embedder != LocalEmbedder.name:
-        made = f"by {embedder!r}" if embedder else "by an embedder without a name"
-        raise SchemaMismatch(
-            f"the vectors of index {index!r} were made {made}, and this command embeds with {LocalEmbedder.name!r}; "
-            f"ask it from Python, with its own embedder"
-        )
-    return schema
+@contextmanager
+def _reading(file: Path) -> Iterator[BinaryIO]:
+    if str(file) == "-":
+        yield sys.stdin.buffer
+    else:
+        with file.open("rb") as stream:
+            yield stream
 
 
-def _json(hit: Hit) -> str:
-    return json.dumps(
-        {"id": hit.id, "score": hit.score, "text": hit.text, "fields": dict(hit.fields)}, ensure_ascii=False
-    )
+def _asker(*, silent: bool) -> Callable[[str], object]:
+    """What asks at the terminal and ends the command on a no; a usage error where nobody could answer."""
+    if silent:
+        return str
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("needed where there is no terminal to ask at", param_hint="--yes")
+    return lambda question: typer.confirm(question, abort=True, err=True)
+
+
+# --- what goes out --------------------------------------------------------------------------------
+
+
+def _discreet(said: str) -> str:
+    """A message without user and password of a URL."""
+    return re.sub(r"(?<=password=)[^&\s]+", "***", re.sub(r"(?<=://)\S*@", "***@", said))
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"retriever: {_discreet(' '.join(sentence.split()))}\n")
+
+
+def _print_json(value: object) -> None:
+    typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def _documents(count: int) -> str:
+    return f"{count:,} document{'' if count == 1 else 's'}"
+
+
+def _row(found: Document | Hit) -> dict[str, Any]:
+    score = {"score": found.score} if isinstance(found, Hit) else {}
+    return {"id": found.id, **score, "text": found.text, "fields": dict(found.fields)}
+
+
+def _readable(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _report_load(index: str, report: UpsertReport, as_json: bool) -> None:
+    if as_json:
+        failed = [asdict(failure) for failure in report.failed]
+        _print_json({"index": index, "written": report.written, "failed": failed})
+        return
+    refused = f", {len(report.failed)} refused" if report.failed else ""
+    typer.echo(f"{_documents(report.written)} written to index {index!r}{refused}")
+    for failure in report.failed[:SHOWN_FAILURES]:
+        _say(f"document {failure.id!r}: {failure.reason}")
+    if len(report.failed) > SHOWN_FAILURES:
+        _say(f"and {len(report.failed) - SHOWN_FAILURES} more; --json lists all")

@@ -1,8 +1,7 @@
 """Retriever and AsyncRetriever: the same operations, blocking and awaited.
 
-Every method is one line: it hands a plan to a driver. The two drivers below are the only code that
-talks to a client, runs the user's functions, waits or awaits. Every command is sent undecoded
-(``NEVER_DECODE``), so a client's ``decode_responses`` and protocol make no difference.
+Every method is one line: it hands a plan to a driver. The two drivers run plans: they ask (``links.py``
+carries the commands), call the user's functions, wait. Nothing but these two files awaits.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from retriever.embedders import Embedder, embed_function, embedder_dims, embedde
 from retriever.engines import Engine
 from retriever.links import AsyncClientLink, AsyncOwnLink, ClientLink, OwnLink
 from retriever.operations import index, read, search, write
-from retriever.operations.index import Live
+from retriever.operations.index import WAIT_S, Live
 from retriever.operations.search import Query
 from retriever.plans import Ask, Call, Command, Embed, Page, Plan, Pull, Step, Wait, watched
-from retriever.queries import FilterSpec
+from retriever.queries import FilterSpec, check_seconds
 from retriever.rerankers import Reranker
 from retriever.schema import Schema
 
@@ -52,20 +51,19 @@ CONNECT_TIMEOUT_S = 5.0
 # Twice a search's own TIMEOUT of 5 s: an answer that the engine cut short still arrives.
 REPLY_TIMEOUT_S = 10.0
 BATCH_SIZE = 500  # arbitrary; 2,000 gained nothing in benchmarks/upsert.py, 100 cost an eighth
-WAIT_S = 600.0  # arbitrary: a million vectors are indexed in about that
 _NOTHING: Iterator[Document] = iter(())
 
 
 class Retriever:
     """A declared index on a server, blocking.
 
-    ``Retriever(client, schema)`` borrows a client (valkey-py or redis-py) and never closes it;
+    ``Retriever(client, schema)`` borrows a valkey-py client and never closes it;
     ``Retriever.connect(url, schema)`` makes one and owns it. Making either does no I/O.
 
     embed: texts -> array of shape (n, dims); see ``Embedder``. rerank: see ``Reranker``.
     engine: a row of ``retriever.engines`` instead of what the server says it is.
-    on_operation: called after each operation with an ``Operation``.
-    Immutable and safe to share between threads. Raises TypeError for an async client or function.
+    on_operation: called after each operation with an ``Operation``; what it raises is raised.
+    Safe to share between threads. Raises TypeError for an async client or function.
     """
 
     def __init__(
@@ -99,7 +97,7 @@ class Retriever:
         """A retriever with a client of its own, closed by ``close()`` or the end of a ``with`` block.
 
         url: ``valkey://``, ``redis://`` or ``unix://``; None takes the environment's ``VALKEY_URL``.
-        timeout_s: seconds to wait for a reply; connecting has 5. A broken connection is tried once
+        timeout_s: seconds to wait for a reply, > 0; connecting has 5. A broken connection is tried once
         more for what may be sent twice.
         """
         from valkey import Valkey
@@ -125,18 +123,21 @@ class Retriever:
         ef_runtime: int | None = None,
         timeout_ms: int | None = None,
     ) -> Hits[Hit]:
-        """The k documents nearest to a text or a vector, nearest first, ties by id. One round trip.
+        """The k documents nearest to a text or a vector, nearest first, ties by id.
+
+        One round trip; where neither schema nor embedder told the dimensions, the first query asks for them.
 
         text: embedded by ``embed``; vector: dims numbers. One of the two.
         k: 1 to 10,000; fewer come back if fewer pass.
         filter: a Filter or a mapping (``{"category": "db", "year": {"gte": 2020}}``), applied by the
             engine before the cut; None and ``{}`` are everything.
-        rerank: a callable, or True for the constructor's; needs text. It sees ``candidates`` (4k)
-            hits and its order wins; ``score`` stays the distance, ``rerank_score`` is its number.
+        rerank: a callable, or True for the constructor's; needs text. It sees ``candidates`` (4k, at most
+            10,000) hits and its order wins; ``score`` stays the distance, ``rerank_score`` is its number.
         max_distance: drops hits farther than this.
         return_fields: names to bring back (``TEXT_FIELD`` for the text); None is the text and all.
-        ef_runtime: candidates that HNSW looks at; max(100, 4k) unless said; an error for FLAT.
-        timeout_ms: the engine's own limit, 5,000 unless said; ``complete`` tells when it was reached.
+        ef_runtime: how many vectors HNSW keeps in view, 1 to 40,000; max(100, 4k) unless said; an error for FLAT.
+        timeout_ms: the engine's own limit, 1 to 60,000, 5,000 unless said; ``complete`` tells when it was
+            reached. Beyond the client's own time-out (``connect(timeout_s=)``, 10 s) that one comes first.
         Raises InvalidInput before any I/O, IndexMissing, ServerError; connection errors as they are.
         """
         return self._run(
@@ -172,7 +173,9 @@ class Retriever:
         batch_size: int = BATCH_SIZE,
         on_batch: Callable[[Sequence[str]], Any] | None = None,
     ) -> UpsertReport:
-        """Write documents, each replacing the one of its id; streams any iterable, a round trip per batch.
+        """Write documents, each replacing the one of its id; streams any iterable.
+
+        A round trip per batch of ``batch_size`` (1 to 10,000), and a few before the first.
 
         Each batch is checked and embedded whole before its first write; an id may be in a batch once.
         No reader sees half of a document. on_batch: told the ids of each batch that was written.
@@ -183,7 +186,7 @@ class Retriever:
         return self._run("upsert", plan, _iterator(documents))
 
     def update(self, id: str, fields: Mapping[str, Any]) -> bool:
-        """Change the given fields of one document and no others; a value of None removes the field.
+        """Change the given fields of one document and no others; a value of None removes the field. One round trip.
 
         Neither text nor vector change. Answers False, and writes nothing, if there is no such document.
         """
@@ -194,7 +197,10 @@ class Retriever:
     @overload
     def get(self, ids: Iterable[str], *, return_vectors: bool = False) -> list[Document | None]: ...
     def get(self, ids: str | Iterable[str], *, return_vectors: bool = False) -> Any:
-        """The document of an id, or a list of them for many, in their order; None where there is none."""
+        """The document of an id, or a list of them for many, in their order; None where there is none.
+
+        A round trip per 500 ids. Raises ReplyError for a hash that another program wrote there.
+        """
         return self._run("get", read.get(self._live, ids, return_vectors=return_vectors))
 
     @overload
@@ -202,7 +208,7 @@ class Retriever:
     @overload
     def exists(self, ids: Iterable[str]) -> list[bool]: ...
     def exists(self, ids: str | Iterable[str]) -> Any:
-        """Whether there is a document of an id, or of each of many."""
+        """Whether there is a key of an id, or of each of many. One round trip."""
         return self._run("exists", read.exists(self._live, ids))
 
     def delete(
@@ -211,13 +217,17 @@ class Retriever:
         """Delete documents by id, or all that pass a filter; answers how many there were.
 
         An empty list deletes nothing. ``filter={}`` deletes every document and needs everything=True.
-        A filter is evaluated by walking the keys, so that documents which the engine refused to index
-        or has not reached are deleted too; its cost grows with the number of documents.
+        By id a round trip per 500. A filter is evaluated by walking the keys first, so that documents which
+        the engine refused to index or has not reached are deleted too; its cost grows with their number.
         """
         return self._run("delete", write.delete(self._live, ids, filter, everything=everything))
 
     def count(self, filter: FilterSpec = None) -> int:
-        """How many documents the index holds, or how many of them pass a filter; the engine counts."""
+        """How many documents the index holds, or how many of them pass a filter.
+
+        The engine counts, in one round trip; Valkey Search stops at 100,000, beyond which the keys are
+        walked. Raises SearchTimeout where the engine may have stopped early.
+        """
         return self._run("count", read.count(self._live, filter))
 
     def scan(
@@ -225,7 +235,8 @@ class Retriever:
     ) -> Iterator[Document]:
         """Every document that passes the filter, each once, in no order, by walking the keys.
 
-        Complete under concurrent writes; sees documents that the engine refused. Holds the ids seen.
+        Two round trips per ``batch_size`` (1 to 10,000) keys. Complete under concurrent writes; sees documents
+        that the engine refused. Holds the ids seen. A wrong argument is refused at the first document.
         """
         return self._stream("scan", read.scan(self._live, filter, batch_size=batch_size, return_vectors=return_vectors))
 
@@ -236,14 +247,20 @@ class Retriever:
         already are indexed; waits for that up to timeout_s, and queries say so if it was not enough.
         Raises NotSupported without a search module, InvalidInput if the prefix overlaps another index's.
         """
-        return self._run("create_index", index.create(self._live, timeout_s))
+        return self._run("create_index", index.create(self._live, check_seconds("timeout_s", timeout_s)))
 
     def wait_until_indexed(self, *, timeout_s: float = WAIT_S) -> bool:
-        """Wait until the engine has indexed what was there before the index; False if time ran out."""
-        return self._run("wait_until_indexed", index.wait(self._live, timeout_s))
+        """Wait until the engine has indexed what was there before the index; False if time ran out.
+
+        Asks again and again, five times a second at the most. timeout_s: 0 asks once.
+        """
+        return self._run("wait_until_indexed", index.wait(self._live, check_seconds("timeout_s", timeout_s)))
 
     def describe_index(self) -> IndexReport:
-        """What the live index is: documents, dims, metric, progress, failures with the last one's error."""
+        """What the live index is: documents, dims, metric, progress, failures with the last one's error.
+
+        One round trip, read only.
+        """
         return self._run("describe_index", index.describe(self._live))
 
     def drop_index(self, *, delete_documents: bool = False) -> int:
@@ -283,8 +300,8 @@ class Retriever:
 class AsyncRetriever:
     """A declared index on a server, awaited. The same operations as Retriever's, with ``await``.
 
-    Takes a client of ``valkey.asyncio`` or ``redis.asyncio``; embed and rerank may be async, and run in
-    a thread if they are not. Holds nothing that belongs to an event loop but its client.
+    Takes a client of ``valkey.asyncio``; embed and rerank may be async, and run in a thread if they are
+    not. Holds nothing that belongs to an event loop but its client.
     """
 
     def __init__(
@@ -412,11 +429,11 @@ class AsyncRetriever:
 
     async def create_index(self, *, timeout_s: float = WAIT_S) -> bool:
         """See ``Retriever.create_index``."""
-        return await self._run("create_index", index.create(self._live, timeout_s))
+        return await self._run("create_index", index.create(self._live, check_seconds("timeout_s", timeout_s)))
 
     async def wait_until_indexed(self, *, timeout_s: float = WAIT_S) -> bool:
         """See ``Retriever.wait_until_indexed``."""
-        return await self._run("wait_until_indexed", index.wait(self._live, timeout_s))
+        return await self._run("wait_until_indexed", index.wait(self._live, check_seconds("timeout_s", timeout_s)))
 
     async def describe_index(self) -> IndexReport:
         """See ``Retriever.describe_index``."""
@@ -704,6 +721,7 @@ def checked_url(url: str | None) -> str:
 
 
 def _options(url: str, timeout_s: float) -> dict[str, Any]:
+    check_seconds("timeout_s", timeout_s, least=0.001)  # a socket takes 0 for "never wait"
     options: dict[str, Any] = {"socket_timeout": timeout_s, "socket_connect_timeout": CONNECT_TIMEOUT_S}
     # valkey-py refuses the word for a Unix socket, which has no peer to lose.
     return options if url.startswith("unix:") else options | {"socket_keepalive": True}

@@ -9,16 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import textwrap
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text as Line
 
 from fields.kinds import Numeric, Stored, Tag, Text
@@ -28,11 +25,11 @@ from retriever.embedded import EmbeddedServer
 from retriever.embedders import LocalEmbedder
 from retriever.errors import RetrieverError
 from retriever.schema import Schema
+from retriever.screen import bare_table, hits_table, number, print_facts, progress, table_console
 
 FIELDS = (Tag("category"), Tag("tags", many=True), Numeric("year"), Text("title", weight=2.0), Stored("url"))
 SHOWN = ("category", "year", "tags")
 BATCH_SIZE = 20  # small, so that the progress bar moves; embedding is what takes the time
-WIDTH = 100
 
 QUESTIONS = (
     "vegetarian food",
@@ -64,14 +61,21 @@ def run(url: str | None) -> None:
         stack.callback(docs.drop_index, delete_documents=True)
         docs.create_index()
         started = time.perf_counter()
-        with _progress(console, len(documents)) as advance:
-            docs.upsert(documents, batch_size=BATCH_SIZE, on_batch=advance)
+        written = 0
+        with progress(console, len(documents)) as tell:
+
+            def on_batch(ids: Sequence[str]) -> None:
+                nonlocal written
+                written += len(ids)
+                tell(written, f"{written}/{len(documents)}")
+
+            docs.upsert(documents, batch_size=BATCH_SIZE, on_batch=on_batch)
         fill_s = time.perf_counter() - started
 
         report = docs.describe_index()
         where = f"embedded, started in {start_s:.2f} s" if embedded else "yours, at --url or VALKEY_URL"
         console.print()
-        _facts(
+        print_facts(
             console,
             ("engine", f"{report.engine} ({where})"),
             ("embedder", f"{report.embedder}, {report.dims} dims, loaded in {load_s:.2f} s"),
@@ -181,7 +185,7 @@ def _ask_together(console: Console, url: str, schema: Schema, embed: LocalEmbedd
         "    await asyncio.gather(*(docs.query(text=text, k=1) for text in questions))",
         f"{total_ms:.1f} ms for all, connecting included",
     )
-    table = _table(None)
+    table = bare_table(None)
     table.add_column("distance", justify="right", style="cyan", no_wrap=True, min_width=8)
     question_width = max(map(len, QUESTIONS))
     id_width = max(len(hits[0].id) for hits in answers)
@@ -189,63 +193,8 @@ def _ask_together(console: Console, url: str, schema: Schema, embed: LocalEmbedd
     table.add_column("id", style="green", width=id_width, no_wrap=True)
     table.add_column("title", style="bold", width=console.width - question_width - id_width - 16, no_wrap=True)
     for question, hits in zip(QUESTIONS, answers, strict=True):
-        table.add_row(_number(hits[0].score), question, hits[0].id, hits[0].fields["title"])
+        table.add_row(number(hits[0].score), question, hits[0].id, hits[0].fields["title"])
     console.print(table)
-
-
-# --- how it looks ---------------------------------------------------------------------------------
-
-
-def table_console() -> Console:
-    """A console for tables: as wide as the terminal, within 60 and 120; 100 columns without a terminal."""
-    console = Console(highlight=False)
-    console.width = max(60, min(console.width, 120)) if console.is_terminal else WIDTH
-    return console
-
-
-def hits_table(hits: Hits[Hit], *, width: int, title: str | None, fields: Sequence[str]) -> Table:
-    """A few lines a hit: distance and id beside title, text and fields; the reranker's number if it gave one.
-
-    title: a field shown in bold above the text. fields: names shown as name=value below it.
-    """
-    table = _table(width)
-    reranked = any(hit.rerank_score is not None for hit in hits)
-    if reranked:
-        table.add_column("rerank", justify="right", style="magenta")
-    table.add_column("distance", justify="right", style="cyan")
-    id_width = max(2, min(max(len(hit.id) for hit in hits), width // 4))
-    table.add_column("id", style="green", width=id_width, no_wrap=True)
-    text_width = width - id_width - (22 if reranked else 14)  # 6 and 8 for the numbers, 2 between columns
-    table.add_column("text and fields", width=text_width)
-    for hit in hits:
-        rerank = ("" if hit.rerank_score is None else f"{hit.rerank_score:g}",) if reranked else ()
-        lines = Line()
-        if title is not None and title in hit.fields:
-            lines.append(f"{_plain(str(hit.fields[title]))}\n", style="bold")
-        lines.append("\n".join(textwrap.wrap(_plain(hit.text), text_width, max_lines=2, placeholder=" ...")))
-        shown = "  ".join(f"{name}={_plain(_value(hit.fields[name]))}" for name in fields if name in hit.fields)
-        lines.append(f"\n{shown}" if shown else "", style="dim")
-        table.add_row(*rerank, _number(hit.score), Line(_plain(hit.id)), lines)
-    return table
-
-
-def _plain(text: str) -> str:
-    """One line that cannot steer a terminal: documents may come from anywhere."""
-    return "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))
-
-
-def _value(value: object) -> str:
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _number(distance: float) -> str:
-    return f"{distance:.3f}".replace("-0.000", "0.000")  # an engine's rounding may leave -1e-7
-
-
-def _table(width: int | None) -> Table:
-    return Table(box=None, padding=(0, 2, 0, 0), width=width, header_style="dim")
 
 
 def _heading(console: Console, title: str, code: str, timing: str) -> None:
@@ -256,29 +205,3 @@ def _heading(console: Console, title: str, code: str, timing: str) -> None:
     for line in code.splitlines():
         console.print(Line(f"   {line}", style="yellow"))
     console.print()
-
-
-def _facts(console: Console, *facts: tuple[str, str]) -> None:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column()
-    for name, value in facts:
-        table.add_row(name, Line(value))
-    console.print(table)
-
-
-@contextmanager
-def _progress(console: Console, total: int) -> Iterator[Callable[[Sequence[str]], None]]:
-    """A bar while documents are written, in a terminal only; gives what ``on_batch`` takes."""
-    bar = Progress(
-        TextColumn("embedding and writing"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    with bar:
-        task = bar.add_task("", total=total)
-        yield lambda ids: bar.advance(task, len(ids))

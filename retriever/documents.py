@@ -60,7 +60,7 @@ class Hits(Sequence[H], Generic[H]):
 
     complete: False when the answer may lack hits (a timeout, an index still being filled, rows that
         could not be read); ``reasons`` then says why in words.
-    stats: milliseconds and counts of this call, for people; its keys may change.
+    stats: for people; its keys may change. ``search_ms``: the round trip, in milliseconds.
     """
 
     __slots__ = ("_hits", "complete", "reasons", "stats")

@@ -52,6 +52,7 @@ VALKEY_SEARCH_1_2 = Engine(  # T: 1.2.1
     count_limit=100_000,
     max_query_bytes=10_240,
 )
+LEAST_QUERY_BYTES = 10_240  # the smallest limit of any row
 REDISEARCH_2 = Engine("RediSearch 2")  # T: 2.10.5
 REDIS_8 = Engine("Redis search 8", covers_cluster=True)  # its documentation
 

@@ -10,6 +10,7 @@
         |-- PermissionDenied             this user may not
         |-- SearchTimeout                the server gave up before it was done
         |-- IndexExists                  inside create_index() only
+        |-- WrongType                    a key holds something other than a hash
         `-- ReplyError                   a reply that we cannot read
 
 Connection errors of the client library pass through unrenamed. The servers' wordings differ by
@@ -73,6 +74,10 @@ class ReplyError(ServerError):
     """A reply that cannot be read. Never turned into an empty result."""
 
 
+class WrongType(ServerError):
+    """A key that should be a hash holds another type; some other program wrote it."""
+
+
 class IndexExists(ServerError):
     """FT.CREATE found an index of that name; ``create_index()`` compares instead of failing."""
 
@@ -81,6 +86,7 @@ class IndexExists(ServerError):
 _WORDINGS: tuple[tuple[str, type[ServerError]], ...] = (
     (r"no such index|unknown index name|index with name .* not found", IndexMissing),
     (r"index already exists|index .* already exists", IndexExists),
+    (r"wrongtype|wrong kind of value", WrongType),
     (r"nopermissionerror|noperm|no permissions? to|has no permission", PermissionDenied),
     (r"unknown command '?`?(ft\.|hello)", NotSupported),
     (r"cannot create index on db != 0", NotSupported),
@@ -99,7 +105,9 @@ def is_refusal(error: BaseException) -> bool:
 def is_lost_connection(error: BaseException) -> bool:
     """Whether the connection broke (a time-out is not one: the server may still be at work)."""
     names = {base.__name__ for base in type(error).__mro__}
-    return "ConnectionError" in names and "TimeoutError" not in names and "BusyLoadingError" not in names
+    # The clients derive these from ConnectionError too, though the server answered.
+    answered = {"TimeoutError", "BusyLoadingError", "AuthenticationError"}
+    return "ConnectionError" in names and names.isdisjoint(answered)
 
 
 def classify(error: Exception, command: str, index: str | None = None) -> Exception:

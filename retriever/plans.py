@@ -98,6 +98,13 @@ def ask_all(commands: Sequence[Command[Any]]) -> Plan[list[Any]]:
     return answers
 
 
+def raise_first(*answers: Any, but: type[Exception] | None = None) -> None:
+    """Raise the first answer that is an exception, unless it is of the class that is expected."""
+    for answer in answers:
+        if isinstance(answer, Exception) and not (but and isinstance(answer, but)):
+            raise answer
+
+
 def parsed(command: Command[T], reply: Any) -> T:
     """The reply, parsed; or raised, if it is an exception."""
     if isinstance(reply, Exception):

@@ -7,15 +7,16 @@ parameter, since Valkey Search refuses a parameter that is not used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from fields.errors import InvalidInput
-from fields.filters import Filter, as_filter, filter_text
+from fields.filters import Filter, as_filter, filter_text, number
 from fields.names import SCORE_FIELD
 from retriever.plans import Arg, Command
-from retriever.replies import Rows, search_rows, search_total
+from retriever.replies import Rows, scan_page, search_rows, search_total
 from retriever.schema import Schema
 
 MAX_K = 10_000  # Valkey Search's limit; RediSearch takes more and slows down
@@ -31,10 +32,15 @@ def build_ft_search_query(schema: Schema, k: int, filter: FilterSpec = None, *, 
 
     Pure. Dialect 2; ``vec`` is its only parameter, so ``PARAMS 2 vec <4 * dims bytes>`` completes it.
     k: an int from 1 to 10,000. filter: a Filter, a mapping, or None for ``*``.
-    ef_runtime: candidates that HNSW looks at, 1 to 40,000; max(100, 4k) unless said (here or in the
+    ef_runtime: how many vectors HNSW keeps in view, 1 to 40,000; max(100, 4k) unless said (here or in the
         schema); an error for FLAT, which looks at all.
     Raises InvalidInput: a wrong k or ef_runtime, an unknown or unfilterable field, a value that the
     field cannot hold.
+
+    >>> from retriever import Numeric, Schema, Tag
+    >>> schema = Schema("docs", [Tag("category"), Numeric("year")])
+    >>> build_ft_search_query(schema, 3, {"category": "R&D", "year": {"gte": 2020}})
+    '(@category:{R\\\\&D} @year:[2020 inf])=>[KNN 3 @embedding $vec EF_RUNTIME 100 AS __score]'
     """
     knn = knn_clause(schema, check_k(k), ef_runtime)
     checked = as_filter(filter, schema.by_name)
@@ -46,7 +52,7 @@ def knn_clause(schema: Schema, k: int, ef_runtime: int | None) -> str:
     vector = schema.vector
     if vector.algorithm == "HNSW":
         if ef_runtime is None:
-            # The engines' default of 10 finds 0.56 to 0.74 of the true ten; 100 finds 0.99.
+            # The engines' default of 10 finds 0.60 of the true ten, 100 finds 0.99 (benchmarks/recall.py).
             ef_runtime = vector.ef_runtime or max(100, 4 * k)
         check_int("ef_runtime", ef_runtime, MAX_EF_RUNTIME)
         return f"[KNN {k} @{vector.name} $vec EF_RUNTIME {ef_runtime} AS {SCORE_FIELD}]"
@@ -80,6 +86,13 @@ def count_command(schema: Schema, filter: Filter, timeout_ms: int) -> Command[in
     )
 
 
+def scan_command(schema: Schema, cursor: int, count: int) -> Command[tuple[int, list[bytes]]]:
+    """One step of a walk over the hashes under the prefix; about ``count`` keys are looked at."""
+    # MATCH takes a glob pattern: its own characters are escaped, so that the prefix stands for itself.
+    pattern = re.sub(r"([*?\[\]\\^-])", r"\\\1", schema.prefix) + "*"
+    return Command(("SCAN", cursor, "MATCH", pattern, "COUNT", count, "TYPE", "hash"), scan_page)
+
+
 def check_k(k: object) -> int:
     """k itself, or InvalidInput: an int (not a bool, not 3.0) from 1 to 10,000."""
     return check_int("k", k, MAX_K)
@@ -88,6 +101,14 @@ def check_k(k: object) -> int:
 def check_timeout(timeout_ms: object) -> int:
     """The time-out itself, 5,000 for None, or InvalidInput: an int from 1 to 60,000."""
     return DEFAULT_TIMEOUT_MS if timeout_ms is None else check_int("timeout_ms", timeout_ms, MAX_TIMEOUT_MS)
+
+
+def check_seconds(name: str, value: object, *, least: float = 0.0) -> float:
+    """The value itself, or InvalidInput: a finite number of seconds, not less than ``least``."""
+    seconds = number(value, name)
+    if seconds < least:
+        raise InvalidInput(f"{name} {value!r}: at least {least:g} seconds")
+    return seconds
 
 
 def check_int(name: str, value: object, limit: int, least: int = 1) -> int:

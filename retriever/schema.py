@@ -181,8 +181,9 @@ def build_ft_create_args(
 ) -> list[str | int]:
     """The whole FT.CREATE command for a schema. Pure.
 
-    engine: the row of ``engines.py`` it is for; None gives words that every engine takes. What an
-    engine can do without is left out (WEIGHT, TEXT: our own scorer weighs, and vectors need no text).
+    engine: the row of ``engines.py`` it is for; None gives words for any engine that has TEXT fields (all
+    but Valkey Search 1.0). What an engine can do without is left out (WEIGHT, TEXT: our own scorer weighs,
+    and vectors need no text).
     skip_initial_scan: do not index keys that already exist under the prefix.
     Raises InvalidInput if the dimensions are not known, NotSupported for what the engine cannot do.
     """

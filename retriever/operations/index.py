@@ -16,15 +16,22 @@ from fields.names import GENERATION
 from fields.vectors import embedding_matrix
 from retriever.documents import IndexReport
 from retriever.embedders import is_async
-from retriever.engines import Engine, Server
-from retriever.errors import IndexExists, IndexMissing, NotSupported, SchemaMismatch, ServerError
-from retriever.plans import Arg, Command, Embed, Plan, Wait, ask_all, ask_one
+from retriever.engines import LEAST_QUERY_BYTES, Engine, Server
+from retriever.errors import IndexExists, IndexMissing, NotSupported, SchemaMismatch, WrongType
+from retriever.plans import Arg, Command, Embed, Plan, Wait, ask_all, ask_one, raise_first
 from retriever.replies import IndexInfo, database, done, index_info, index_names, integer, text_map
 from retriever.replies import server as read_server
 from retriever.schema import LAYOUT, Schema, build_ft_create_args
 
+WAIT_S = 600.0  # arbitrary: a million vectors are indexed in about that
 # Sets the whole hash or nothing: two creators cannot mix their halves.
 _CLAIM = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end redis.call('HSET', KEYS[1], unpack(ARGV)) return 1"
+
+# A key in the metadata's place that another program wrote is not ours to delete.
+_UNCLAIM = (
+    "if redis.call('TYPE', KEYS[1]).ok == 'hash' and redis.call('HEXISTS', KEYS[1], 'schema') == 1 "
+    "then return redis.call('DEL', KEYS[1]) end return 0"
+)
 
 
 @dataclass(slots=True)
@@ -96,9 +103,8 @@ def _check_database(live: Live, engine: Engine) -> Plan[None]:
 
 def check_size(live: Live, words: str) -> Plan[None]:
     """Refuse a query string that is longer than the engine takes."""
-    # 10,240 bytes is the least of their limits; only a longer one need know which engine it is for.
     size = len(words.encode())
-    if size > 10_240:
+    if size > LEAST_QUERY_BYTES:  # only then does it matter which engine it is for
         engine = yield from search_engine(live)
         if engine.max_query_bytes is not None and size > engine.max_query_bytes:
             raise NotSupported(f"a filter of {size} bytes: {engine.name} takes {engine.max_query_bytes}")
@@ -111,6 +117,13 @@ def info_command(name: str) -> Command[IndexInfo]:
 
 def _metadata_command(schema: Schema) -> Command[dict[str, str]]:
     return Command(("HGETALL", schema.metadata_key), text_map, schema.metadata_key)
+
+
+def dims_of(schema: Schema) -> int:
+    """The vector's length, or SchemaMismatch: it was asked of a live index that has no such vector."""
+    if schema.vector.dims is None:
+        raise SchemaMismatch(f"the live index {schema.name!r} has no vector {schema.vector.name!r}")
+    return schema.vector.dims
 
 
 def known_schema(live: Live) -> Plan[Schema]:
@@ -146,14 +159,15 @@ def create(live: Live, timeout_s: float) -> Plan[bool]:
     stored, info, names = yield from ask_all(
         (_metadata_command(schema), info_command(schema.name), Command(("FT._LIST",), index_names))
     )
-    _raise_unless(stored, names)
+    _check_metadata(schema, stored)
+    raise_first(stored, names)
     made = False
     if isinstance(info, IndexInfo):
         _learn_dims(live, info)
         _compare_live(live.schema, info, engine)
         yield from _claim(live)
     else:
-        _raise_unless(info, but=IndexMissing)
+        raise_first(info, but=IndexMissing)
         if live.dims is None:
             raise InvalidInput(
                 f"index {schema.name!r}: the dimensions are not known; pass Vector(dims=...), or an embedder"
@@ -189,7 +203,7 @@ def _check_prefix(schema: Schema, names: Iterable[str]) -> Plan[None]:
     for name, info in zip(others, infos, strict=True):
         if isinstance(info, IndexMissing):
             continue  # dropped in between
-        _raise_unless(info)
+        raise_first(info)
         for prefix in info.prefixes:
             if prefix.startswith(schema.prefix) or schema.prefix.startswith(prefix):
                 raise InvalidInput(
@@ -213,22 +227,30 @@ def _claim(live: Live) -> Plan[bool]:
     key = schema.metadata_key
     args: tuple[Arg, ...] = ("EVAL", _CLAIM, 1, key, *(word for pair in metadata.items() for word in pair))
     claimed, stored = yield from ask_all((Command(args, integer, key), _metadata_command(schema)))
-    _raise_unless(claimed, stored)
+    raise_first(claimed, stored)
     compare_stored(live, stored)
     if live.embedder is not None and "embedder" not in stored:
         # So far nobody's had a name. Read again: another process may have been first.
         note = Command(("HSETNX", key, "embedder", live.embedder), integer, key)
         noted, stored = yield from ask_all((note, _metadata_command(schema)))
-        _raise_unless(noted, stored)
+        raise_first(noted, stored)
         compare_stored(live, stored)
     return bool(claimed)
+
+
+def _check_metadata(schema: Schema, stored: object) -> None:
+    """Refuse a key in the metadata's place that another program wrote."""
+    if isinstance(stored, WrongType) or (isinstance(stored, dict) and stored and "schema" not in stored):
+        raise SchemaMismatch(
+            f"key {schema.metadata_key!r} is no metadata of ours, and index {schema.name!r} needs that place; "
+            f"take another name or prefix"
+        )
 
 
 def compare_stored(live: Live, stored: dict[str, str]) -> None:
     """Raise SchemaMismatch unless the stored metadata describe this very index and embedder."""
     schema = live.schema
-    if "schema" not in stored:
-        raise SchemaMismatch(f"key {schema.metadata_key!r} is no metadata of ours; the index needs that place")
+    _check_metadata(schema, stored)
     if stored.get("layout") != str(LAYOUT):
         raise SchemaMismatch(
             f"index {schema.name!r} is stored in layout {stored.get('layout')!r}; this release knows {LAYOUT}"
@@ -270,15 +292,16 @@ def ready_to_write(live: Live, first_dims: int | None = None) -> Plan[Schema]:
     yield from _check_database(live, engine)
     yield from _embedder_dims(live)
     stored, info = yield from ask_all((_metadata_command(live.schema), info_command(live.schema.name)))
-    _raise_unless(stored)
+    _check_metadata(live.schema, stored)
+    raise_first(stored)
     if isinstance(info, IndexMissing):
         if live.dims is None and first_dims is not None:
             live.schema = live.schema.with_dims(first_dims)
-            yield from create(live, timeout_s=60)
+            yield from create(live, timeout_s=WAIT_S)
             return live.schema
         lost = "; its metadata are there, so the server lost it" if stored else ""
         raise IndexMissing(f"no index {live.schema.name!r}{lost}; create_index() makes it") from info
-    _raise_unless(info)
+    raise_first(info)
     _learn_dims(live, info)
     _compare_live(live.schema, info, engine)
     yield from _claim(live)
@@ -306,7 +329,8 @@ def describe(live: Live) -> Plan[IndexReport]:
     """What the live index is. Read only."""
     server = yield from probe(live)
     stored, info = yield from ask_all((_metadata_command(live.schema), info_command(live.schema.name)))
-    _raise_unless(stored, info)
+    _check_metadata(live.schema, stored)
+    raise_first(stored, info)
     live.filling = info.indexing
     vector = info.attributes.get(live.schema.vector.name)
     if vector is None or vector["type"] != "VECTOR":
@@ -344,20 +368,14 @@ def drop_definition(live: Live) -> Plan[None]:
     (info,) = yield from ask_all((info_command(schema.name),))
     if isinstance(info, IndexInfo) and info.name != schema.name:
         raise SchemaMismatch(f"{schema.name!r} is an alias of index {info.name!r}, which is not ours to drop")
+    key = schema.metadata_key
     # FT.DROPINDEX and never its DD: that deletes whatever lies under the prefix.
     dropped, deleted = yield from ask_all(
         (
             Command(("FT.DROPINDEX", schema.name), done, repeatable=False),
-            Command(("DEL", schema.metadata_key), integer, schema.metadata_key),
+            Command(("EVAL", _UNCLAIM, 1, key), integer, key),
         )
     )
-    _raise_unless(dropped, but=IndexMissing)
-    _raise_unless(deleted)
+    raise_first(dropped, but=IndexMissing)
+    raise_first(deleted)
     live.checked = False
-
-
-def _raise_unless(*answers: Any, but: type[ServerError] | None = None) -> None:
-    """Raise the first answer that is an exception of another class than the one expected."""
-    for answer in answers:
-        if isinstance(answer, Exception) and not (but and isinstance(answer, but)):
-            raise answer

@@ -7,19 +7,19 @@ what the index refused or has not reached, and so is what every count and delete
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from fields.errors import InvalidInput
-from fields.filters import Filter, as_filter
+from fields.filters import Filter, as_filter, filter_text
 from fields.names import TEXT_FIELD, check_id
 from fields.vectors import vector_from_bytes
 from retriever.documents import Document
-from retriever.errors import ReplyError, SearchTimeout, ServerError
-from retriever.operations.index import Live, info_command, search_engine
-from retriever.plans import Ask, Command, Page, Plan, ask_all, ask_one, parsed
-from retriever.queries import DEFAULT_TIMEOUT_MS, FilterSpec, check_int, count_command
-from retriever.replies import integer, scan_page, values
+from retriever.errors import ReplyError, SearchTimeout, WrongType
+from retriever.operations.index import Live, check_size, info_command, search_engine
+from retriever.plans import Ask, Command, Page, Plan, ask_all, ask_one, parsed, raise_first
+from retriever.queries import DEFAULT_TIMEOUT_MS, FilterSpec, check_int, count_command, scan_command
+from retriever.replies import integer, values
 from retriever.schema import Schema
 
 MAX_PAGE = 10_000
@@ -42,9 +42,8 @@ def get(live: Live, ids: str | Iterable[str], *, return_vectors: bool) -> Plan[D
     for start in range(0, len(checked), _CHUNK):
         chunk = checked[start : start + _CHUNK]
         rows = yield from _rows(live.schema, [live.schema.prefix + id for id in chunk], return_vectors)
+        raise_first(*rows)
         for id, row in zip(chunk, rows, strict=True):
-            if isinstance(row, Exception):
-                raise row
             documents.append(_document(live.schema, id, row, return_vectors))
     return documents[0] if isinstance(ids, str) else documents
 
@@ -53,9 +52,7 @@ def exists(live: Live, ids: str | Iterable[str]) -> Plan[bool | list[bool]]:
     """Whether there is a document of one id, or of each of many. One round trip."""
     keys = [live.schema.prefix + id for id in id_list(ids)]
     answers = yield from ask_all([Command(("EXISTS", key), integer, key) for key in keys])
-    for answer in answers:
-        if isinstance(answer, Exception):
-            raise answer
+    raise_first(*answers)
     found = [bool(answer) for answer in answers]
     return found[0] if isinstance(ids, str) else found
 
@@ -66,6 +63,7 @@ def count(live: Live, filter: FilterSpec) -> Plan[int]:
     if checked is None:
         info = yield from ask_one(info_command(live.schema.name))
         return info.documents
+    yield from check_size(live, filter_text(checked))
     engine = yield from search_engine(live)
     command = count_command(live.schema, checked, DEFAULT_TIMEOUT_MS)
     (reply,), seconds = yield Ask((command,))
@@ -115,18 +113,15 @@ def page(
     Hashes under the prefix that another program wrote are passed over and counted in the log.
     """
     schema = live.schema
-    pattern = re.sub(r"([*?\[\]\\^-])", r"\\\1", schema.prefix) + "*"
-    scan = Command(("SCAN", cursor, "MATCH", pattern, "COUNT", batch_size, "TYPE", "hash"), scan_page)
-    cursor, keys = yield from ask_one(scan)
+    cursor, keys = yield from ask_one(scan_command(schema, cursor, batch_size))
     rows = yield from _rows(schema, keys, return_vectors)
     documents, foreign = [], 0
     for key, row in zip(keys, rows, strict=True):
         try:
-            if isinstance(row, Exception):
-                raise row  # the key became something else since it was scanned
+            raise_first(row)
             id = key[len(schema.prefix.encode()) :].decode()
             document = _document(schema, id, row, return_vectors)
-        except (ServerError, UnicodeDecodeError):
+        except (ReplyError, WrongType, UnicodeDecodeError):  # or it became another type since it was scanned
             foreign += 1
             continue
         if document is not None and (filter is None or filter.matches(document)):
@@ -136,9 +131,7 @@ def page(
     return documents, cursor
 
 
-def _rows(
-    schema: Schema, keys: Sequence[str | bytes], return_vectors: bool
-) -> Plan[list[list[bytes | None] | Exception]]:
+def _rows(schema: Schema, keys: Sequence[str | bytes], return_vectors: bool) -> Plan[list[Any]]:
     if not keys:
         return []
     names = [TEXT_FIELD, *schema.by_name, *([schema.vector.name] if return_vectors else [])]

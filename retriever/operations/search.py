@@ -20,8 +20,9 @@ from fields.kinds import Field, Numeric
 from fields.names import TEXT_FIELD, exact_field
 from fields.vectors import embedding_matrix, vector_bytes, vector_from_bytes
 from retriever.documents import Hit, Hits
+from retriever.engines import LEAST_QUERY_BYTES
 from retriever.errors import ReplyError
-from retriever.operations.index import Live, check_size, known_schema
+from retriever.operations.index import Live, check_size, dims_of, known_schema
 from retriever.plans import Ask, Call, Command, Embed, Plan, parsed, together
 from retriever.queries import (
     MAX_K,
@@ -79,7 +80,7 @@ def query(
         number(max_distance, "max_distance")
     checked = None if filter is None else as_filter(filter, live.schema.by_name)
     words = f"{'*' if checked is None else filter_text(checked)}=>{asked.knn}"
-    if len(words) > 2_000:  # the check itself is not free
+    if len(words) > LEAST_QUERY_BYTES // 4:  # a character has at most 4 bytes, and counting them costs time
         yield from check_size(live, words)
     if text is not None:
         if not live.embeds:
@@ -88,7 +89,8 @@ def query(
         rows = yield Embed((text,), "query")
         vector = embedding_matrix(rows, 1, live.dims)[0]
     schema = live.schema if live.schema.vector.dims is not None else (yield from known_schema(live))
-    data = _query_bytes(schema, vector, "vector" if text is None else "the embedder's vector")
+    what = "vector" if text is None else "the embedder's vector"
+    data = vector_bytes(vector, dims_of(schema), schema.vector.metric, what)
     command = asked.command(words, data)
     (reply,), seconds = yield Ask((command,))
     hits, reasons = shape.hits(parsed(command, reply))
@@ -334,10 +336,3 @@ def _depth(k: int, candidates: int | None, *, reranks: bool) -> int:
 def _check_query_text(text: object) -> None:
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput(f"text: a string with something in it expected, not {text!r}")
-
-
-def _query_bytes(schema: Schema, vector: Any, what: str) -> bytes:
-    dims = schema.vector.dims
-    if dims is None:
-        raise InvalidInput(f"the live index {schema.name!r} has no vector {schema.vector.name!r}")
-    return vector_bytes(vector, dims, schema.vector.metric, what)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
-from fields.analysis import stored
+from fields.analysis import stored_terms
 from fields.errors import InvalidInput
 from fields.filters import as_filter, number
 from fields.kinds import Field, Numeric, Text, texts_bytes
@@ -22,10 +22,9 @@ from fields.names import TERMS_FIELD, TEXT_FIELD, check_id, exact_field, stamp_f
 from fields.vectors import Matrix, embedding_matrix, matrix_rows
 from retriever.documents import Document, Failure, UpsertReport, interrupted
 from retriever.engines import Engine
-from retriever.errors import SchemaMismatch, classify, is_refusal
-from retriever.operations.index import Live, drop_definition, ready_to_write, search_engine
+from retriever.operations.index import Live, dims_of, drop_definition, ready_to_write, search_engine
 from retriever.operations.read import START, id_list, matching_ids, page
-from retriever.plans import Arg, Ask, Call, Command, Embed, Plan, Pull, ask_all, ask_one
+from retriever.plans import Arg, Call, Command, Embed, Plan, Pull, ask_all, ask_one, raise_first
 from retriever.queries import FilterSpec, check_int
 from retriever.replies import integer
 from retriever.schema import Schema
@@ -76,22 +75,18 @@ def _write_batch(live: Live, documents: Sequence[Document], ids: Sequence[str]) 
     engine = yield from search_engine(live)
     schema = live.schema
     commands = batch.commands(schema, vectors, engine)
-    replies, _ = yield Ask(commands)
-    refused = [
-        (command, reply) for command, reply in zip(commands, replies, strict=True) if isinstance(reply, Exception)
-    ]
+    answers = yield from ask_all(commands)
     failures: dict[str, Failure] = {}
-    for command, reply in refused:
-        if not is_refusal(reply):
-            raise reply
-        error = classify(reply, str(command.args[0]))
+    for command, answer in zip(commands, answers, strict=True):
+        if not isinstance(answer, Exception):
+            continue
         if command.route == schema.metadata_key:
             # The counters of text lengths; where the documents were refused too, those tell why.
             if not failures:
-                raise error from reply
+                raise answer
         else:
             id = str(command.route).removeprefix(schema.prefix)
-            failures.setdefault(id, Failure(id, str(error)))
+            failures.setdefault(id, Failure(id, str(answer)))
     return tuple(failures.values())
 
 
@@ -100,6 +95,7 @@ def _ids(documents: Sequence[Document]) -> list[str]:
         if not isinstance(document, Document):
             raise InvalidInput(f"upsert takes Documents, not {document!r}")
     ids = [document.id for document in documents]
+    # What is printable holds neither NUL nor half a character; anything else is looked at more closely.
     if not all(type(id) is str and id and id.isprintable() for id in ids):
         for id in ids:
             check_id(id)
@@ -138,9 +134,7 @@ def _vectors(live: Live, documents: Sequence[Document], ids: Sequence[str]) -> P
 def _encoded(schema: Schema, dims: int | None, rows: Sequence[Any] | Matrix, ids: Sequence[str]) -> list[bytes]:
     if not len(rows):
         return []
-    if dims is None:
-        raise SchemaMismatch(f"the live index {schema.name!r} has no vector {schema.vector.name!r}")
-    return matrix_rows(rows, dims, schema.vector.metric, lambda at: f"document {ids[at]!r}, vector")
+    return matrix_rows(rows, dims or dims_of(schema), schema.vector.metric, lambda at: f"document {ids[at]!r}, vector")
 
 
 def _length(row: Any, id: str) -> int:
@@ -208,7 +202,7 @@ class _Batch:
     ) -> None:
         assert schema.analysis is not None
         terms = [schema.analysis.terms(text) for text in texts]
-        column = [stored(each).encode() for each in terms]
+        column = [stored_terms(each).encode() for each in terms]
         count = len(self.ids)
         self.columns.append((attribute, _spread(column, range(count) if holding is None else holding, count)))
         # Their ratio is the mean length that BM25 needs; rewriting a document counts it again, which
@@ -228,6 +222,7 @@ class _Batch:
             words: list[Iterable[Any]] = [repeat("HSET"), self.keys]
             for name, column in columns:
                 words += [repeat(name), column]
+            # Not strict: some of the columns repeat for ever.
             writes = list(map(Command, zip(*words), repeat(integer), self.keys))  # noqa: B905
         meta = schema.metadata_key
         counts = [
@@ -284,7 +279,7 @@ def update(live: Live, id: str, fields: Mapping[str, Any]) -> Plan[bool]:
         if isinstance(field, Numeric):
             pairs.append((exact_field(name), written))
         if isinstance(field, Text) and schema.analysis is not None:
-            terms = None if value is None else stored(schema.analysis.terms(value)).encode()
+            terms = None if value is None else stored_terms(schema.analysis.terms(value)).encode()
             pairs.append((terms_field(name), terms))
     yield from ready_to_write(live)
     key = schema.prefix + id
@@ -317,10 +312,9 @@ def _unlink(schema: Schema, ids: Sequence[str]) -> Plan[int]:
     for start in range(0, len(ids), 500):  # arbitrary
         keys = [schema.prefix + id for id in ids[start : start + 500]]
         # One key a command: in a cluster they live on different nodes.
-        for answer in (yield from ask_all([Command(("UNLINK", key), integer, key) for key in keys])):
-            if isinstance(answer, Exception):
-                raise answer
-            deleted += answer
+        answers = yield from ask_all([Command(("UNLINK", key), integer, key) for key in keys])
+        raise_first(*answers)
+        deleted += sum(answers)
     return deleted
 
 

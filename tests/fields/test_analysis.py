@@ -14,7 +14,7 @@ import Stemmer
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from fields.analysis import Analysis, stored
+from fields.analysis import Analysis, stored_terms
 from fields.errors import InvalidInput
 
 ENGLISH = Analysis()
@@ -354,13 +354,13 @@ def test_from_json_wants_every_part(missing):
 
 def test_stored_form():
     """Blanks doubled and around; nothing for no terms."""
-    assert stored(["alpha", "beta"]) == " alpha  beta "
-    assert stored([]) == ""
+    assert stored_terms(["alpha", "beta"]) == " alpha  beta "
+    assert stored_terms([]) == ""
 
 
 @given(st.lists(st.sampled_from(["a", "aa", "a_a", "é"])))
 def test_stored_form_counts_by_bytes(terms):
     """A count of " term " in the stored bytes is the number of times the term occurs."""
     for term in set(terms):
-        assert stored(terms).encode().count(f" {term} ".encode()) == terms.count(term)
-    assert stored(terms).split() == terms
+        assert stored_terms(terms).encode().count(f" {term} ".encode()) == terms.count(term)
+    assert stored_terms(terms).split() == terms

@@ -333,21 +333,6 @@ async def test_a_write_says_that_the_server_lost_the_index(make, schema, name, r
         await make(schema).upsert([document("d")])
 
 
-async def test_another_programs_key_in_the_metadata_place_is_refused(make, schema, raw):
-    """A foreign hash, or a key of another type, where the metadata go is named and kept; no index is made."""
-    key = schema.metadata_key
-    raw.hset(key, "theirs", "1")
-    with pytest.raises(SchemaMismatch, match=key):
-        await make(schema).create_index()
-    assert raw.hgetall(key) == {b"theirs": b"1"}
-    raw.delete(key)
-    raw.set(key, "theirs")
-    with pytest.raises(Exception, match="WRONGTYPE"):
-        await make(schema).create_index()
-    assert raw.get(key) == b"theirs"
-    assert schema.name not in index_names(raw)
-
-
 async def test_another_layout_is_refused(make, schema, raw):
     """An index stored by a release with another layout is named as such."""
     await make(schema).create_index()
@@ -498,6 +483,21 @@ async def test_drop_index_keeps_the_documents(docs):
     assert await docs.exists(["a", "b"]) == [True, True]
     assert await docs.create_index() is True
     assert sorted(await docs.ids()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", ["string", "hash"])
+async def test_another_program_s_key_in_the_metadata_s_place_stays(make, schema, raw, name, kind):
+    """A key where the metadata belong is neither deleted nor written; the error names it and the way out."""
+    if kind == "string":
+        raw.set(name, "mine")
+    else:
+        raw.hset(name, "mine", "1")
+    shell = make(schema)
+    assert await shell.drop_index(delete_documents=True) == 0
+    with pytest.raises(SchemaMismatch, match=rf"key '{name}' is no metadata of ours.*another name or prefix"):
+        await shell.create_index()
+    assert raw.type(name) == kind.encode()
+    assert name not in index_names(raw)
 
 
 async def test_deleted_documents_do_not_come_back(docs, raw, name):

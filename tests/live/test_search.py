@@ -640,6 +640,13 @@ async def test_a_query_needs_no_more_than_ft_search(docs, make, schema, limited)
     assert await docs.ids() == ["d"]
 
 
+async def test_a_scan_that_may_not_read_is_refused(docs, make, schema, limited):
+    """Who may walk the keys but not read them is told so; nothing found would be a lie."""
+    await docs.upsert([document("d")])
+    with pytest.raises(PermissionDenied):
+        await make(schema, to=limited("scan")).scan()
+
+
 async def test_a_writer_needs_no_right_to_make_an_index(docs, make, schema, limited):
     """Reading FT.INFO and writing hashes is enough to upsert."""
     commands = ["ft.info", "ft.search", "hset", "hgetall", "hincrby", "hdel", "eval", "pexpire", "exists", "type"]

@@ -20,6 +20,7 @@ from retriever.errors import (
     SchemaMismatch,
     SearchTimeout,
     ServerError,
+    WrongType,
     classify,
     is_lost_connection,
     is_refusal,
@@ -100,7 +101,7 @@ def test_every_recorded_error_is_a_server_error():
         ("NOPERM this user has no permissions to access one of the keys", PermissionDenied),
         ("Timeout limit was reached", SearchTimeout),
         ("Search operation cancelled due to timeout: timed out", SearchTimeout),
-        ("WRONGTYPE Operation against a key holding the wrong kind of value", ServerError),
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", WrongType),
         ("OOM command not allowed when used memory > 'maxmemory'.", ServerError),
         ("", ServerError),
     ],
@@ -140,6 +141,7 @@ def test_what_a_lost_connection_is(library):
     assert is_lost_connection(ConnectionResetError("gone"))
     assert not is_lost_connection(library.TimeoutError("slow"))
     assert not is_lost_connection(library.BusyLoadingError("loading"))
+    assert not is_lost_connection(library.AuthenticationError("wrong password"))
     assert not is_lost_connection(library.ResponseError("no"))
     assert not is_lost_connection(TimeoutError("slow"))
     both = type("ConnectTimeout", (library.ConnectionError, library.TimeoutError), {})
