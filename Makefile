@@ -1,18 +1,47 @@
 # make demo: see it work.  make test: the whole test suite.  make check: lint, types, import contracts.
 # make bench: ratios against the raw client, about three minutes.
+# make test-live: the live tests against VALKEY_URL's server.  make test-docker: against each of docker/compose*.yaml.
 # PYTHON chooses the interpreter (3.11 or newer): make test PYTHON=python3.13
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test bench check lint types contracts clean
+COMPOSE := $(wildcard docker/compose*.yaml)
+
+.PHONY: demo test test-pure test-embedded test-live test-docker url wheel bench check lint types contracts clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/retriever demo
 
 test: $(VENV)/.dev
 	$(BIN)/pytest
+
+# The suite in three parts: without a server, with the one from pip, and the wheel.
+test-pure: $(VENV)/.dev
+	$(BIN)/pytest -m 'not live' --ignore tests/test_packaging.py
+
+test-embedded: $(VENV)/.dev
+	env -u VALKEY_URL $(BIN)/pytest -m live
+
+wheel: $(VENV)/.dev
+	$(BIN)/hatchling build -d dist
+	$(BIN)/pytest tests/test_packaging.py
+
+# Any server: the tests name their own indexes and keys, remove them, and never flush.
+test-live: url $(VENV)/.dev
+	$(BIN)/pytest -m live
+
+url:
+	@test -n "$$VALKEY_URL" || { \
+		echo "VALKEY_URL is not set; name the server to test: VALKEY_URL=valkey://localhost:6379 make test-live" >&2; exit 1; }
+
+# One file: make test-docker/compose.yaml. Every file, also after one has failed: make --keep-going test-docker
+test-docker: $(COMPOSE:%=test-%)
+
+$(COMPOSE:%=test-%): test-%:
+	@trap 'exit 130' INT TERM; trap 'docker compose -f $* down --volumes' EXIT; \
+	docker compose -f $* run --build --rm tests || { docker compose -f $* logs --tail 100; exit 1; }
 
 bench: $(VENV)/.demo
 	$(BIN)/python benchmarks/query.py

@@ -34,7 +34,7 @@ from retriever.demo import run as run_demo
 from retriever.documents import Document, Hit, IndexReport, UpsertReport, interruption
 from retriever.embedded import EmbeddedServer
 from retriever.embedders import LocalEmbedder
-from retriever.errors import IndexMissing, NotSupported, RetrieverError, SchemaMismatch, ServerError
+from retriever.errors import IndexMissing, MissingExtra, NotSupported, RetrieverError, SchemaMismatch, ServerError
 from retriever.explain import Explanation, Unanswered, quoted
 from retriever.jsonlines import JsonLines
 from retriever.operations.index import search_engine, stored_schema
@@ -168,9 +168,12 @@ def create(
         try:
             made = docs.create_index()
         except SchemaMismatch as error:
-            if as_json and error.differences and not explain:
+            if not error.differences:
+                raise
+            if as_json and not explain:
                 _print_json({"index": schema.name, "created": False, "differences": error.differences})
-            raise
+            said = "; ".join(error.differences)
+            raise SchemaMismatch(f"index {schema.name!r} is not what {schema_file} declares: {said}") from None
         if as_json and not explain:
             _print_json({"index": schema.name, "created": made, "differences": []})
         elif not explain:
@@ -183,9 +186,6 @@ def load(
         Path,
         typer.Argument(
             metavar="FILE.jsonl",
-            exists=True,
-            dir_okay=False,
-            allow_dash=True,
             help="One JSON object a line: id, text, declared fields and, if it has one, vector. - is stdin.",
         ),
     ],
@@ -211,8 +211,8 @@ def load(
         lines = JsonLines(
             stream, place, schema, id_field=id_field, text_field=text_field, ignore_unknown=ignore_unknown
         )
-        size = None if place == "stdin" or explain else file.stat().st_size
-        report = UpsertReport()
+        size = None if place == "stdin" else file.stat().st_size or None  # a named pipe has no size
+        report, unknown = UpsertReport(), 0
         try:
             embed, documents = _embedding(described, iter(lines))
             with (
@@ -227,11 +227,14 @@ def load(
                 report = docs.upsert(documents, batch_size=batch_size, on_batch=on_batch)
         except BaseException as error:
             stopped = interruption(error)
-            report = stopped.report if stopped else report
+            if stopped is not None:
+                report = stopped.report
+                # A batch that is wrong or not embedded was not sent; of one that may have been nobody knows.
+                unknown = 0 if isinstance(error, (InvalidInput, MissingExtra)) else len(stopped.in_flight)
             raise lines.placed(error) from None
         finally:
             if not explain:
-                _report_load(index, report, as_json)
+                _report_load(index, report, unknown, as_json)
     if report.failed:
         raise typer.Exit(1)
 
@@ -499,6 +502,8 @@ def _condition(text: str | None) -> Mapping[str, Any] | None:
 def _reading(file: Path) -> Iterator[BinaryIO]:
     if str(file) == "-":
         yield sys.stdin.buffer
+    elif not file.exists() or file.is_dir():
+        raise typer.BadParameter(f"{str(file)!r} is no file", param_hint="FILE.jsonl")
     else:
         with file.open("rb") as stream:
             yield stream
@@ -542,13 +547,14 @@ def _readable(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _report_load(index: str, report: UpsertReport, as_json: bool) -> None:
+def _report_load(index: str, report: UpsertReport, unknown: int, as_json: bool) -> None:
     if as_json:
         failed = [asdict(failure) for failure in report.failed]
-        _print_json({"index": index, "written": report.written, "failed": failed})
+        _print_json({"index": index, "written": report.written, "unknown": unknown, "failed": failed})
         return
     refused = f", {len(report.failed)} refused" if report.failed else ""
-    typer.echo(f"{_documents(report.written)} written to index {index!r}{refused}")
+    lost = f", of {unknown} more it is not known" if unknown else ""
+    typer.echo(f"{_documents(report.written)} written to index {index!r}{refused}{lost}")
     for failure in report.failed[:SHOWN_FAILURES]:
         _say(f"document {failure.id!r}: {failure.reason}")
     if len(report.failed) > SHOWN_FAILURES:

@@ -12,7 +12,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -23,7 +23,7 @@ from retriever.client import AsyncRetriever, Retriever
 from retriever.documents import Document, Hit, Hits
 from retriever.embedded import EmbeddedServer
 from retriever.embedders import LocalEmbedder
-from retriever.errors import RetrieverError
+from retriever.errors import NotSupported, RetrieverError
 from retriever.schema import Schema
 from retriever.screen import bare_table, hits_table, number, print_facts, progress, table_console
 
@@ -58,7 +58,7 @@ def run(url: str | None) -> None:
 
         schema = Schema(f"retriever-demo-{uuid.uuid4().hex[:8]}", FIELDS)
         docs = stack.enter_context(Retriever.connect(url, schema, embed=embed))
-        stack.callback(docs.drop_index, delete_documents=True)
+        stack.callback(_drop, docs)
         docs.create_index()
         started = time.perf_counter()
         written = 0
@@ -87,6 +87,11 @@ def run(url: str | None) -> None:
     console.print()
     console.print("Gone again: the index and its documents" + (", the engine and its folder." if embedded else "."))
     console.print("Next: README.md and the scripts in examples/.")
+
+
+def _drop(docs: Retriever) -> None:
+    with suppress(NotSupported):  # where there is no index to make; create_index() says so better
+        docs.drop_index(delete_documents=True)
 
 
 def corpus() -> list[Document]:

@@ -93,7 +93,7 @@ class JsonLines:
 
 def _object(line: bytes) -> dict[str, Any]:
     try:
-        row = json.loads(line.decode("utf-8-sig"))
+        row = json.loads(line.decode("utf-8-sig").strip())
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"no JSON: {error}") from None
     if not isinstance(row, dict):

@@ -174,6 +174,7 @@ class AsyncOwnLink:
 
     async def _send(self, commands: Sequence[Command[Any]], repeatable: bool) -> list[Any]:
         replies: list[Any] = []
+        cancelled = _cancellations()
         closings, connection = self._closings, await self._connection()
         try:
             if not repeatable and await _has_news_async(connection):
@@ -182,6 +183,9 @@ class AsyncOwnLink:
                 piece = _packed(connection, commands[start : start + _PIECE])
                 await _read_async(connection, replies, start + _PIECE - _UNDER_WAY)
                 await connection.send_packed_command([piece], check_health=start == 0)
+                # Within is a wait_for, which in Python 3.11 may swallow a cancellation.
+                if _cancellations() > cancelled:
+                    raise asyncio.CancelledError  # noqa: TRY301 -- as if raised by the line before
             await _read_async(connection, replies, len(commands))
         except BaseException:
             await self._drop(connection)
@@ -223,6 +227,11 @@ class AsyncOwnLink:
         self._loop = None
         await self._drop_idle()
         await self._pool.disconnect(inuse_connections=False)
+
+
+def _cancellations() -> int:
+    task = asyncio.current_task()
+    return task.cancelling() if task else 0
 
 
 def _packed(connection: Any, commands: Sequence[Command[Any]]) -> bytes:

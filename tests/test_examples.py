@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 from valkey import Valkey
 
+from retriever.declared import read_schema
+from retriever.jsonlines import JsonLines
+
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py"))
 
@@ -60,3 +63,12 @@ def test_corpus_is_whole():
         assert type(row["year"]) is int
         assert row["tags"]
         assert all(isinstance(tag, str) and tag for tag in row["tags"])
+
+
+def test_the_declared_schema_fits_the_corpus():
+    """ferries.toml declares every key of corpus.jsonl and no other."""
+    schema = read_schema(EXAMPLES / "ferries.toml")
+    with (EXAMPLES / "corpus.jsonl").open("rb") as lines:
+        documents = list(JsonLines(lines, "corpus.jsonl", schema))
+    assert len(documents) == 300
+    assert {name for document in documents for name in document.fields} == set(schema.by_name)

@@ -109,8 +109,10 @@ def test_errors_of_the_page_are_the_errors_of_the_package():
 def test_the_page_runs(url, monkeypatch, tmp_path):
     """Every Python block runs and prints the output block that follows; every ``retriever`` line works."""
     monkeypatch.setenv("VALKEY_URL", url)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     namespace = {"__name__": "readme"}
     drop(url, "docs")
+    drop(url, "ferries")
     try:
         for block, follower in zip(BLOCKS, [*BLOCKS[1:], None], strict=True):
             if block.docker:
@@ -127,6 +129,7 @@ def test_the_page_runs(url, monkeypatch, tmp_path):
         if "docs" in namespace:
             namespace["docs"].close()
         drop(url, "docs")
+        drop(url, "ferries")
 
 
 def execute(block, namespace):
@@ -156,6 +159,6 @@ def run_command(words, folder):
 
 
 def drop(url, name):
-    """Remove the index that the page makes, and its documents."""
+    """Remove an index that the page makes, and its documents."""
     with Retriever.connect(url, Schema(name)) as docs:
         docs.drop_index(delete_documents=True)

@@ -134,7 +134,7 @@ def _vectors(live: Live, documents: Sequence[Document], ids: Sequence[str]) -> P
 def _encoded(schema: Schema, dims: int | None, rows: Sequence[Any] | Matrix, ids: Sequence[str]) -> list[bytes]:
     if not len(rows):
         return []
-    return matrix_rows(rows, dims or dims_of(schema), schema.vector.metric, lambda at: f"document {ids[at]!r}, vector")
+    return matrix_rows(rows, dims_of(schema) if dims is None else dims, schema.vector.metric, lambda at: f"document {ids[at]!r}, vector")
 
 
 def _length(row: Any, id: str) -> int:

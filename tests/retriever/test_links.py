@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import types
@@ -406,6 +407,47 @@ async def test_stopped_while_looking(link, kind):
         await link.send("b", repeatable=False)
     assert link.open == []
     assert await link.send("c", repeatable=False) == [["c"]]
+
+
+async def test_a_cancellation_is_not_lost(link):
+    """Where the client swallows a cancellation while it sends, as in Python 3.11, the call is still cancelled."""
+    if isinstance(link.link, OwnLink):
+        return
+    await link.send("a")
+    (connection,) = link.pool.made
+    send = connection.send_packed_command
+
+    async def swallow(pieces, check_health):
+        await send(pieces, check_health)
+        if len(connection.pieces) == 3:
+            asyncio.current_task().cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+
+    connection.send_packed_command = swallow
+    task = asyncio.create_task(link.send(*MANY))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(connection.pieces) == 3
+    assert link.open == []
+
+
+async def test_a_task_that_was_cancelled_may_clean_up(link):
+    """A task that is ending after a cancellation can still send."""
+
+    async def work():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            done.append(await link.send(*MANY))
+
+    done = []
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done == [[[word] for word in MANY]]
 
 
 # --- idle connections -----------------------------------------------------------------------------
