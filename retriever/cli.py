@@ -18,7 +18,6 @@ from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
-from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
@@ -28,7 +27,7 @@ from valkey.exceptions import ValkeyError
 
 from fields.errors import InvalidInput
 from fields.kinds import Text
-from retriever.client import Retriever, checked_url
+from retriever.client import Retriever
 from retriever.declared import read_schema
 from retriever.demo import run as run_demo
 from retriever.documents import Document, Hit, IndexReport, UpsertReport, interruption
@@ -111,7 +110,7 @@ def demo(url: Url = None) -> None:
 
     Starts an engine of its own unless there is a URL. Takes seconds and leaves nothing behind.
     """
-    run_demo(None if url is None else _usable(url))
+    run_demo(url)
 
 
 @app.command()
@@ -396,24 +395,10 @@ def drop(
 # --- reaching an index ----------------------------------------------------------------------------
 
 
-def _usable(url: str | None) -> str:
-    """The URL, if a client can be made of it. What is wrong is said without a part of it."""
-    url = checked_url(url)
-    try:
-        # A client reads its options only when it connects, and then stumbles over unknown ones.
-        Valkey.from_url(url).connection_pool.make_connection()
-        (urlsplit(url).hostname or "").encode("idna")
-    except (TypeError, ValueError, ValkeyError):
-        raise InvalidInput(
-            "url: the host or an option cannot be read; it is scheme://host:port/database?option=value"
-        ) from None
-    return url
-
-
 def _connect(
     url: str | None, schema: Schema, watch: Explanation | None, *, embed: LocalEmbedder | None = None
 ) -> Retriever:
-    docs = Retriever.connect(_usable(url), schema, embed=embed)
+    docs = Retriever.connect(url, schema, embed=embed)
     if watch is not None:
         link: Any = watch.between(docs._driver.link)
         docs._driver.link = link

@@ -102,8 +102,7 @@ class Retriever:
         """
         from valkey import Valkey
 
-        url = checked_url(url)
-        client = Valkey.from_url(url, **_options(url, timeout_s))
+        client = _own_client(Valkey, url, timeout_s)
         retriever = cls(client, schema, embed=embed, rerank=rerank, engine=engine, on_operation=on_operation)
         retriever._driver.link = OwnLink(client)
         return retriever
@@ -335,8 +334,7 @@ class AsyncRetriever:
         """A retriever with a client of its own; no await, it does no I/O. See ``Retriever.connect``."""
         from valkey.asyncio import Valkey
 
-        url = checked_url(url)
-        client = Valkey.from_url(url, **_options(url, timeout_s))
+        client = _own_client(Valkey, url, timeout_s)
         retriever = cls(client, schema, embed=embed, rerank=rerank, engine=engine, on_operation=on_operation)
         retriever._driver.link = AsyncOwnLink(client)
         return retriever
@@ -715,9 +713,31 @@ def checked_url(url: str | None) -> str:
         raise InvalidInput(
             "url: host or port cannot be read; percent-encode special characters of a password"
         ) from None
-    if scheme not in SCHEMES:
+    if scheme not in SCHEMES or not found.lower().startswith(f"{scheme}://"):
         raise InvalidInput(f"url scheme {scheme!r}: one of {', '.join(f'{each}://' for each in SCHEMES)}")
+    database = urlsplit(found).path.strip("/")
+    if scheme != "unix" and database and not database.isdecimal():  # valkey-py would take database 0
+        raise InvalidInput("url: what follows the host is the number of a database")
     return found
+
+
+def _own_client(kind: Any, url: str | None, timeout_s: float) -> Any:
+    """A client of valkey-py for a URL. Nothing of the URL is in what is raised: it may be the password."""
+    from valkey.exceptions import ValkeyError
+
+    url = checked_url(url)
+    options = _options(url, timeout_s)
+    try:
+        client = kind.from_url(url, **options)
+        # A pool reads the URL's options only when it connects; making a connection, without connecting it,
+        # finds out now what is unknown or cannot be read.
+        client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
+        (urlsplit(url).hostname or "").encode("idna")
+    except (TypeError, ValueError, ValkeyError):
+        raise InvalidInput(
+            "url: the host or an option cannot be read; it is scheme://host:port/database?option=value"
+        ) from None
+    return client
 
 
 def _options(url: str, timeout_s: float) -> dict[str, Any]:

@@ -96,17 +96,21 @@ class OwnLink:
 
     def _connection(self) -> Any:
         self._forget_parents()
-        try:
+        with suppress(IndexError):  # another thread may take the last one
             return self._idle.pop()
-        except IndexError:
+        try:
             return self._pool.get_connection("_")
+        except BaseException:
+            # The pool takes back what was interrupted between AUTH and SELECT, and would give it as it is.
+            self._pool.disconnect(inuse_connections=False)
+            raise
 
     def _forget_parents(self) -> None:
         if self._process != os.getpid():  # a forked child must not talk on its parent's sockets
             self._idle, self._process = [], os.getpid()
 
     def _drop_idle(self) -> None:
-        with suppress(IndexError):  # another thread may take the last one
+        with suppress(IndexError):
             while True:
                 self._drop(self._idle.pop())
 

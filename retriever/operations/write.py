@@ -134,7 +134,8 @@ def _vectors(live: Live, documents: Sequence[Document], ids: Sequence[str]) -> P
 def _encoded(schema: Schema, dims: int | None, rows: Sequence[Any] | Matrix, ids: Sequence[str]) -> list[bytes]:
     if not len(rows):
         return []
-    return matrix_rows(rows, dims_of(schema) if dims is None else dims, schema.vector.metric, lambda at: f"document {ids[at]!r}, vector")
+    width = dims_of(schema) if dims is None else dims
+    return matrix_rows(rows, width, schema.vector.metric, lambda at: f"document {ids[at]!r}, vector")
 
 
 def _length(row: Any, id: str) -> int:
