@@ -47,7 +47,9 @@ class Tag:
     kind: ClassVar[Kind] = "TAG"
 
     def __post_init__(self) -> None:
-        check_field_name(self.name)
+        object.__setattr__(self, "name", check_field_name(self.name))
+        if not isinstance(self.many, bool):
+            raise InvalidInput(f"many of {self.name!r}: True or False expected, not {self.many!r}")
 
     @property
     def plain(self) -> bool:
@@ -122,7 +124,7 @@ class Numeric:
     plain: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_field_name(self.name)
+        object.__setattr__(self, "name", check_field_name(self.name))
 
     def __eq__(self, other: object) -> Filter:  # type: ignore[override]
         return number_in(self.name, [other])
@@ -187,7 +189,7 @@ class Text:
     plain: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_field_name(self.name)
+        object.__setattr__(self, "name", check_field_name(self.name))
         weight = number(self.weight, f"weight of {self.name!r}")
         if weight <= 0:
             raise InvalidInput(f"weight of {self.name!r}: {weight} is not greater than 0")
@@ -223,7 +225,7 @@ class Stored:
     plain: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_field_name(self.name)
+        object.__setattr__(self, "name", check_field_name(self.name))
 
     def write(self, values: Sequence[Any], ids: Sequence[str]) -> list[bytes]:
         """The values as stored bytes; InvalidInput names the document and the field."""
@@ -272,7 +274,7 @@ class Vector:
     kind: ClassVar[Kind] = "VECTOR"
 
     def __post_init__(self) -> None:
-        check_field_name(self.name)
+        object.__setattr__(self, "name", check_field_name(self.name))
         if self.metric not in ("COSINE", "L2", "IP"):
             raise InvalidInput(f"metric {self.metric!r}: COSINE, L2 or IP")
         if self.algorithm not in ("HNSW", "FLAT"):

@@ -51,14 +51,14 @@ def check_field_name(name: object) -> str:
         raise InvalidInput(f"field name {name!r}: engines read it as a word of their own")
     if name.startswith("__"):
         raise InvalidInput(f"field name {name!r}: names with two leading underscores are reserved")
-    return name
+    return str.__str__(name)  # a str-Enum would format as its member's name
 
 
 def check_index_name(name: object) -> str:
     """The name itself, or InvalidInput: not empty; no blanks, control characters or ``@``."""
     if not isinstance(name, str) or not _INDEX_NAME.fullmatch(name):
         raise InvalidInput(f"index name {name!r}: a non-empty string without blanks, control characters or @")
-    return name
+    return str.__str__(name)
 
 
 def check_prefix(prefix: object) -> str:
@@ -70,7 +70,7 @@ def check_prefix(prefix: object) -> str:
             f"prefix {prefix!r} must end in a separator, one of {' '.join(SEPARATORS)} "
             f"(a prefix is a byte prefix: 'mem' would take the keys of 'memory:' too)"
         )
-    return prefix
+    return str.__str__(prefix)
 
 
 def check_id(id: object) -> str:

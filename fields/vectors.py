@@ -96,7 +96,7 @@ def vector_from_bytes(data: bytes) -> Matrix:
 def _array(value: Any, what: str) -> Matrix:
     if type(value) is np.ndarray and value.dtype == _LITTLE_FLOAT32:
         return np.ascontiguousarray(value)
-    if isinstance(value, (str, bytes, bytearray, memoryview)):
+    if isinstance(value, (str, bytes, bytearray, memoryview, np.ma.MaskedArray)):  # a mask would be lost
         raise InvalidInput(f"{what}: an array of numbers expected, not {type(value).__name__}")
     try:
         array = np.asarray(value)

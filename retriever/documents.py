@@ -190,5 +190,8 @@ def interruption(error: BaseException) -> Interruption | None:
 
 def interrupted(error: BaseException, report: UpsertReport, in_flight: Sequence[str]) -> None:
     """Let an exception carry how far its upsert came, and say it in a note."""
-    error._retriever_interruption = Interruption(report, tuple(in_flight))  # type: ignore[attr-defined]
+    try:
+        error._retriever_interruption = Interruption(report, tuple(in_flight))  # type: ignore[attr-defined]
+    except AttributeError:
+        return  # an exception of the user's that takes no attributes, a frozen dataclass say, stays as it is
     error.add_note(f"upsert stopped after {report.written} documents; {len(in_flight)} were in flight")

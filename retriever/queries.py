@@ -10,7 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import isfinite
 from typing import Any
+
+import numpy as np
 
 from fields.errors import InvalidInput
 from fields.filters import Filter, as_filter, filter_text, number
@@ -101,6 +104,14 @@ def check_k(k: object) -> int:
 def check_timeout(timeout_ms: object) -> int:
     """The time-out itself, 5,000 for None, or InvalidInput: an int from 1 to 60,000."""
     return DEFAULT_TIMEOUT_MS if timeout_ms is None else check_int("timeout_ms", timeout_ms, MAX_TIMEOUT_MS)
+
+
+def check_distance(value: object) -> None:
+    """InvalidInput unless it is a finite number; squared distances are larger than a NUMERIC field may be."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise InvalidInput(f"max_distance: a number expected, not {value!r}")
+    if not isfinite(value):
+        raise InvalidInput(f"max_distance: {value} is not finite")
 
 
 def check_seconds(name: str, value: object, *, least: float = 0.0) -> float:

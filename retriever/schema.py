@@ -45,7 +45,7 @@ class Schema:
     by_name: Mapping[str, Field] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_index_name(self.name)
+        object.__setattr__(self, "name", check_index_name(self.name))
         if not isinstance(self.fields, Iterable):
             raise InvalidInput(f"fields: a list of fields expected, not {self.fields!r}")
         fields = tuple(self.fields)

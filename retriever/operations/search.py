@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, TypedDict
 import numpy.typing as npt
 
 from fields.errors import InvalidInput
-from fields.filters import as_filter, filter_text, number
+from fields.filters import as_filter, filter_text
 from fields.kinds import Field, Numeric
-from fields.names import TEXT_FIELD, exact_field
+from fields.names import TEXT_FIELD, exact_field, utf8
 from fields.vectors import embedding_matrix, vector_bytes, vector_from_bytes
 from retriever.documents import Hit, Hits
 from retriever.engines import LEAST_QUERY_BYTES
@@ -27,6 +27,7 @@ from retriever.plans import Ask, Call, Command, Embed, Plan, parsed, together
 from retriever.queries import (
     MAX_K,
     FilterSpec,
+    check_distance,
     check_int,
     check_k,
     check_timeout,
@@ -77,7 +78,7 @@ def query(
     asked = _asked(live, k, candidates, return_fields, return_vectors, ef_runtime, timeout_ms, chosen is not None)
     shape = asked.shape
     if max_distance is not None:
-        number(max_distance, "max_distance")
+        check_distance(max_distance)
     checked = None if filter is None else as_filter(filter, live.schema.by_name)
     words = f"{'*' if checked is None else filter_text(checked)}=>{asked.knn}"
     if len(words) > LEAST_QUERY_BYTES // 4:  # a character has at most 4 bytes, and counting them costs time
@@ -99,7 +100,8 @@ def query(
     stats = {"search_ms": 1000 * seconds}
     if chosen is not None and hits:
         # Copies: what the reranker does to its hits is not done to ours.
-        answer = yield Call(chosen, (text, list(map(replace, hits))))
+        copies = [replace(each, fields=dict(each.fields)) for each in hits]
+        answer = yield Call(chosen, (text, copies))
         hits = [
             replace(each, rerank_score=score, text="" if shape.lent else each.text)
             for each, score in ranked(answer, hits, k)
@@ -336,3 +338,4 @@ def _depth(k: int, candidates: int | None, *, reranks: bool) -> int:
 def _check_query_text(text: object) -> None:
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput(f"text: a string with something in it expected, not {text!r}")
+    utf8(text, "text")

@@ -179,7 +179,8 @@ class _Batch:
             if not mapping.keys() <= known:
                 unknown = next(name for name in mapping if name not in known)
                 raise InvalidInput(f"document {id!r}: {_undeclared(unknown, schema)}")
-        return mappings
+        # A plain copy of what is no plain dict: a defaultdict would invent what is asked of it.
+        return [mapping if type(mapping) is dict else dict(mapping) for mapping in mappings]
 
     def _add(self, schema: Schema, field: Field, mappings: Sequence[Mapping[str, Any]]) -> None:
         name, count = field.name, len(mappings)

@@ -192,6 +192,7 @@ def test_a_big_batch_that_is_interrupted(url):
     try:
         with Retriever.connect(url, Schema("none")) as docs:
             link = docs._driver.link
+            link.send(asked)
             for at in range(15):
                 with pytest.raises(KeyboardInterrupt):  # noqa: PT012 -- until it comes
                     signal.setitimer(signal.ITIMER_REAL, 0.003 + at / 1000)
@@ -513,6 +514,18 @@ async def test_a_database_of_ones_own(connect, own, admin):
         await link.close()
     assert admin.dbsize() == 0
     assert await link.send(("DBSIZE",), ("FLUSHDB",)) == [2, b"OK"]
+
+
+def test_interrupted_before_the_database_is_chosen(own, monkeypatch):
+    """Ctrl-C in the middle of connecting: the half-made connection, which is in database 0, is not used."""
+    with Retriever.connect(f"{own}/3", Schema("none")) as docs:
+        link = docs._driver.link
+        with monkeypatch.context() as patched:
+            patched.setattr(valkey.Connection, "on_connect", lambda self: signal.raise_signal(signal.SIGINT))
+            with pytest.raises(KeyboardInterrupt):
+                link.send([Command(("PING",), str)])
+        (info,) = link.send([Command(("CLIENT", "INFO"), str)])
+        assert b" db=3 " in info
 
 
 @pytest.mark.parametrize("options", ["", "protocol=3"])

@@ -71,8 +71,10 @@ class Pool:
         assert not connection.is_connected
         self.free.append(connection)
 
-    def check(self, inuse_connections):
+    def end_free(self, inuse_connections):
         assert inuse_connections is False  # a busy one is another thread's, who reads a reply from it
+        for each in self.free:
+            each.end()
 
     def names(self):
         return [name for name, _ in self.seen]
@@ -150,7 +152,7 @@ class BlockingPool(Pool):
         self.give(connection)
 
     def disconnect(self, inuse_connections):
-        self.check(inuse_connections)
+        self.end_free(inuse_connections)
 
 
 class Awaited(Connection):
@@ -180,7 +182,7 @@ class AwaitedPool(Pool):
         self.give(connection)
 
     async def disconnect(self, inuse_connections):
-        self.check(inuse_connections)
+        self.end_free(inuse_connections)
 
 
 class Link:
@@ -407,6 +409,27 @@ async def test_stopped_while_looking(link, kind):
         await link.send("b", repeatable=False)
     assert link.open == []
     assert await link.send("c", repeatable=False) == [["c"]]
+
+
+async def test_interrupted_while_connecting(link):
+    """A blocking pool takes a connection back that is open but not greeted (AUTH, SELECT); it is not used."""
+    if not isinstance(link.link, OwnLink):
+        return  # the awaited client closes it itself
+    connection = Blocking(link.pool, 0)
+    link.pool.made.append(connection)
+    link.pool.free.append(connection)
+
+    def half():
+        del connection.open
+        connection.is_connected = True
+        raise KeyboardInterrupt
+
+    connection.open = half
+    with pytest.raises(KeyboardInterrupt):
+        await link.send("a")
+    assert link.open == []
+    assert await link.send("b") == [["b"]]
+    assert link.pool.names() == ["connect", "send", "read"]
 
 
 async def test_a_cancellation_is_not_lost(link):
