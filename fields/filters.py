@@ -345,13 +345,25 @@ def _alternatives(filter: Filter) -> list[tuple[Filter, ...]]:
         return [(filter,)]
     parts = [_alternatives(part) for part in filter.parts]
     if filter.operator == "or":
-        return [alternative for part in parts for alternative in part]
+        return _absorbed([alternative for part in parts for alternative in part])
     product: list[tuple[Filter, ...]] = [()]
     for part in parts:
-        product = [tuple(dict.fromkeys((*one, *other))) for one in product for other in part]
+        product = _absorbed([tuple(dict.fromkeys((*one, *other))) for one in product for other in part])
         if len(product) > MAX_ALTERNATIVES:
             break
     return product
+
+
+def _absorbed(alternatives: list[tuple[Filter, ...]]) -> list[tuple[Filter, ...]]:
+    """Without those that another one covers: ``a | (a & b)`` is ``a``. Long lists stay; it takes n * n steps."""
+    if len(alternatives) > 500:
+        return alternatives
+    sets = [frozenset(alternative) for alternative in dict.fromkeys(alternatives)]
+    return [
+        tuple(alternative)
+        for alternative, own in zip(dict.fromkeys(alternatives), sets, strict=True)
+        if not any(other < own for other in sets)
+    ]
 
 
 def _is_leaf(filter: Filter) -> bool:

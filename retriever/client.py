@@ -77,10 +77,10 @@ class Retriever:
         on_operation: Hook | None = None,
     ) -> None:
         _check_client(client, blocking=True)
-        self._live = _live(schema, embed, rerank, engine, blocking=True)
+        self._live = _live(client, schema, embed, rerank, engine, blocking=True)
         self._rerank = rerank
         self._driver = _Driver(ClientLink(client), embed)
-        self._hook = on_operation
+        self._hook = _checked_hook(on_operation)
 
     @classmethod
     def connect(
@@ -314,10 +314,10 @@ class AsyncRetriever:
         on_operation: Hook | None = None,
     ) -> None:
         _check_client(client, blocking=False)
-        self._live = _live(schema, embed, rerank, engine, blocking=False)
+        self._live = _live(client, schema, embed, rerank, engine, blocking=False)
         self._rerank = rerank
         self._driver = _AsyncDriver(AsyncClientLink(client), embed)
-        self._hook = on_operation
+        self._hook = _checked_hook(on_operation)
 
     @classmethod
     def connect(
@@ -665,11 +665,19 @@ def _embedder(embed: Embedder | None, kind: Any) -> Callable[..., Any]:
 
 
 def _live(
-    schema: Schema, embed: Embedder | None, rerank: Reranker | None, engine: Engine | None, *, blocking: bool
+    client: Any,
+    schema: Schema,
+    embed: Embedder | None,
+    rerank: Reranker | None,
+    engine: Engine | None,
+    *,
+    blocking: bool,
 ) -> Live:
     if not isinstance(schema, Schema):
         raise InvalidInput(f"schema: a Schema expected, not {schema!r}")
-    live = Live(schema, blocking=blocking, engine=engine)
+    if engine is not None and not isinstance(engine, Engine):
+        raise InvalidInput(f"engine: a row of retriever.engines expected, not {engine!r}")
+    live = Live(schema, blocking=blocking, engine=engine, database=_database(client))
     if rerank is not None:
         live.check_callable(rerank, "rerank")
     if embed is None:
@@ -688,14 +696,32 @@ def _live(
     return live
 
 
+def _checked_hook(hook: Hook | None) -> Hook | None:
+    if hook is not None and (not callable(hook) or is_async(hook)):
+        raise InvalidInput(f"on_operation: a function that is not async expected, not {hook!r}")
+    return hook
+
+
 def _check_client(client: Any, *, blocking: bool) -> None:
     send = getattr(client, "execute_command", None)
-    if not callable(send) or not hasattr(client, "pipeline"):
+    # A class has the methods and no connection; a pipeline keeps commands and answers nothing.
+    if isinstance(client, type) or not callable(send) or not hasattr(client, "pipeline") or _is_pipeline(client):
         raise TypeError(f"a client of valkey-py or redis-py expected, not {type(client).__name__}")
     if is_async(send) is blocking:
         ours, other = ("Retriever", "AsyncRetriever") if blocking else ("AsyncRetriever", "Retriever")
         kind = "an async" if blocking else "a blocking"
         raise TypeError(f"{ours} was given {kind} client ({type(client).__module__}); {other} takes it")
+
+
+def _is_pipeline(client: Any) -> bool:
+    return hasattr(client, "command_stack")
+
+
+def _database(client: Any) -> int:
+    """The database that a client is in, as far as it tells."""
+    options = getattr(getattr(client, "connection_pool", None), "connection_kwargs", {})
+    number = options.get("db") if isinstance(options, dict) else None
+    return number if isinstance(number, int) else 0
 
 
 def checked_url(url: str | None) -> str:
@@ -705,20 +731,28 @@ def checked_url(url: str | None) -> str:
         raise InvalidInput("no server: pass a URL, set VALKEY_URL, or start one with retriever.embedded.EmbeddedServer")
     if not isinstance(found, str):
         raise InvalidInput(f"url: a string expected, not {type(found).__name__}")
-    try:
-        scheme = urlsplit(found).scheme
-        urlsplit(found).port  # noqa: B018 - reading it checks it
-    except ValueError:
-        # Its message would hold a part of the URL, which may be a part of the password.
-        raise InvalidInput(
-            "url: host or port cannot be read; percent-encode special characters of a password"
-        ) from None
-    if scheme not in SCHEMES or not found.lower().startswith(f"{scheme}://"):
-        raise InvalidInput(f"url scheme {scheme!r}: one of {', '.join(f'{each}://' for each in SCHEMES)}")
+    scheme = _scheme(found)
+    if scheme is None:
+        raise InvalidInput("url: host or port cannot be read; percent-encode special characters of a password")
+    if scheme not in SCHEMES:
+        raise InvalidInput(f"url: it starts with one of {', '.join(f'{each}://' for each in SCHEMES)}")
     database = urlsplit(found).path.strip("/")
     if scheme != "unix" and database and not database.isdecimal():  # valkey-py would take database 0
         raise InvalidInput("url: what follows the host is the number of a database")
     return found
+
+
+def _scheme(url: str) -> str | None:
+    """The scheme, "" where none is followed by ``://``; None where host or port cannot be read.
+
+    Told by a value and not by an error: that would carry a part of the URL, which may be of the password.
+    """
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - reading it checks it
+    except ValueError:
+        return None
+    return parts.scheme if url.lower().startswith(f"{parts.scheme}://") else ""
 
 
 def _own_client(kind: Any, url: str | None, timeout_s: float) -> Any:

@@ -122,6 +122,13 @@ def check_seconds(name: str, value: object, *, least: float = 0.0) -> float:
     return seconds
 
 
+def check_bool(name: str, value: object) -> bool:
+    """The value itself, or InvalidInput: True or False and nothing that merely looks like it."""
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name}: True or False expected, not {value!r}")
+    return value
+
+
 def check_int(name: str, value: object, limit: int, least: int = 1) -> int:
     """The value itself, or InvalidInput: an int, not a bool, within its limits."""
     if type(value) is not int or not least <= value <= limit:

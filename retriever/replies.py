@@ -170,9 +170,9 @@ def values(reply: Any) -> list[bytes | None]:
 @_reading("reply")
 def integer(reply: Any) -> int:
     """A whole number."""
-    if type(reply) is not int:
+    if not isinstance(reply, int):  # a borrowed client makes a bool of some
         raise TypeError(f"an integer expected, not {reply!r}")
-    return reply
+    return int(reply)
 
 
 def done(reply: Any) -> None:

@@ -48,6 +48,7 @@ class Live:
 
     schema: Schema
     blocking: bool = True
+    database: int = 0  # as far as the client says
     embeds: bool = False
     embedder: str | None = None
     engine: Engine | None = None
@@ -89,6 +90,15 @@ def search_engine(live: Live) -> Plan[Engine]:
     if server.cluster and not server.engine.covers_cluster:
         raise NotSupported(f"{server} in cluster mode answers from one shard only, without an error")
     return server.engine
+
+
+def check_database(live: Live) -> Plan[None]:
+    """Refuse a client that says it is in a database whose keys the engine does not index."""
+    if not live.database:
+        return
+    engine = yield from search_engine(live)
+    if not engine.any_database:
+        raise NotSupported(f"{engine.name} indexes database 0 only; this client is in database {live.database}")
 
 
 def _check_database(live: Live, engine: Engine) -> Plan[None]:
@@ -217,6 +227,7 @@ def _claim(live: Live) -> Plan[bool]:
     schema = live.schema
     metadata: dict[str, str] = {
         "layout": str(LAYOUT),
+        "name": schema.name,
         "schema": schema.to_json(),
         "dims": str(schema.vector.dims),
         "metric": schema.vector.metric,
@@ -247,6 +258,14 @@ def _check_metadata(schema: Schema, stored: object) -> None:
         )
 
 
+def _not_ours(schema: Schema, stored: dict[str, str]) -> SchemaMismatch:
+    """Two prefixes that differ in their separator alone have one place for metadata: the first has it."""
+    return SchemaMismatch(
+        f"key {schema.metadata_key!r} holds the metadata of index {stored.get('name')!r}, and index "
+        f"{schema.name!r} needs that place; take another prefix"
+    )
+
+
 def compare_stored(live: Live, stored: dict[str, str]) -> None:
     """Raise SchemaMismatch unless the stored metadata describe this very index and embedder."""
     schema = live.schema
@@ -255,6 +274,8 @@ def compare_stored(live: Live, stored: dict[str, str]) -> None:
         raise SchemaMismatch(
             f"index {schema.name!r} is stored in layout {stored.get('layout')!r}; this release knows {LAYOUT}"
         )
+    if stored.get("name", schema.name) != schema.name:
+        raise _not_ours(schema, stored)
     try:
         found = schema.differences(stored["schema"])
     except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -310,6 +331,34 @@ def ready_to_write(live: Live, first_dims: int | None = None) -> Plan[Schema]:
     return live.schema
 
 
+def check_before_delete(live: Live) -> Plan[None]:
+    """Before documents are deleted by a filter: it means what it says only of the index that it was written for.
+
+    Raises SchemaMismatch if the live index, or what is stored of a lost one, is another than the declared;
+    InvalidInput if there is none of this name and the prefix overlaps one that is.
+    """
+    yield from check_database(live)
+    if live.checked:
+        return
+    engine = yield from search_engine(live)
+    schema = live.schema
+    stored, info, names = yield from ask_all(
+        (_metadata_command(schema), info_command(schema.name), Command(("FT._LIST",), index_names))
+    )
+    _check_metadata(schema, stored)
+    raise_first(stored, names)
+    raise_first(info, but=IndexMissing)
+    if stored:
+        if live.dims is None and stored.get("dims", "").isdecimal():
+            live.schema = live.schema.with_dims(int(stored["dims"]))
+        compare_stored(live, stored)
+    if isinstance(info, IndexInfo):
+        _learn_dims(live, info)
+        _compare_live(live.schema, info, engine)
+    else:
+        yield from _check_prefix(schema, names)
+
+
 def wait(live: Live, timeout_s: float) -> Plan[bool]:
     """Wait until the engine has indexed the keys that were there before the index; False if time ran out."""
     started = yield Wait(0)
@@ -362,13 +411,28 @@ def stored_schema(name: str) -> Plan[Schema]:
     return Schema.from_json(name, stored["schema"])
 
 
-def drop_definition(live: Live) -> Plan[None]:
-    """Drop the index and its metadata; the documents stay. An index that is not there is dropped already."""
-    schema = live.schema
-    (info,) = yield from ask_all((info_command(schema.name),))
-    if isinstance(info, IndexInfo) and info.name != schema.name:
-        raise SchemaMismatch(f"{schema.name!r} is an alias of index {info.name!r}, which is not ours to drop")
-    key = schema.metadata_key
+def drop_definition(live: Live, *, delete_documents: bool) -> Plan[None]:
+    """Drop the index and its metadata; the documents stay. An index that is not there is dropped already.
+
+    Raises SchemaMismatch for an index or metadata that are not this schema's; delete_documents: also
+    InvalidInput, if the prefix overlaps another index's, whose documents would go too.
+    """
+    schema, key = live.schema, live.schema.metadata_key
+    yield from check_database(live)
+    stored, info = yield from ask_all((_metadata_command(schema), info_command(schema.name)))
+    raise_first(stored, but=WrongType)
+    raise_first(info, but=IndexMissing)
+    described = isinstance(stored, dict) and "schema" in stored
+    if described and stored.get("name", schema.name) != schema.name:
+        raise _not_ours(schema, stored)
+    if isinstance(info, IndexInfo):
+        if info.name != schema.name:
+            raise SchemaMismatch(f"{schema.name!r} is an alias of index {info.name!r}, which is not ours to drop")
+        if info.prefixes != (schema.prefix,) or not (described or not schema.live_differences(info)):
+            raise SchemaMismatch(f"index {schema.name!r} was made by another program, or with another prefix")
+    if delete_documents:
+        names = yield from ask_one(Command(("FT._LIST",), index_names))
+        yield from _check_prefix(schema, names)
     # FT.DROPINDEX and never its DD: that deletes whatever lies under the prefix.
     dropped, deleted = yield from ask_all(
         (

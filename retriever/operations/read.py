@@ -16,9 +16,9 @@ from fields.names import TEXT_FIELD, check_id
 from fields.vectors import vector_from_bytes
 from retriever.documents import Document
 from retriever.errors import ReplyError, SearchTimeout, WrongType
-from retriever.operations.index import Live, check_size, info_command, search_engine
+from retriever.operations.index import Live, check_database, check_size, info_command, search_engine
 from retriever.plans import Ask, Command, Page, Plan, ask_all, ask_one, parsed, raise_first
-from retriever.queries import DEFAULT_TIMEOUT_MS, FilterSpec, check_int, count_command, scan_command
+from retriever.queries import DEFAULT_TIMEOUT_MS, FilterSpec, check_bool, check_int, count_command, scan_command
 from retriever.replies import integer, values
 from retriever.schema import Schema
 
@@ -37,6 +37,7 @@ def id_list(ids: str | Iterable[str]) -> list[str]:
 
 def get(live: Live, ids: str | Iterable[str], *, return_vectors: bool) -> Plan[Document | list[Document | None] | None]:
     """The document of one id, or those of many in their order; None where there is none."""
+    check_bool("return_vectors", return_vectors)
     checked = id_list(ids)
     documents: list[Document | None] = []
     for start in range(0, len(checked), _CHUNK):
@@ -51,15 +52,16 @@ def get(live: Live, ids: str | Iterable[str], *, return_vectors: bool) -> Plan[D
 def exists(live: Live, ids: str | Iterable[str]) -> Plan[bool | list[bool]]:
     """Whether there is a document of one id, or of each of many. One round trip."""
     keys = [live.schema.prefix + id for id in id_list(ids)]
-    answers = yield from ask_all([Command(("EXISTS", key), integer, key) for key in keys])
-    raise_first(*answers)
-    found = [bool(answer) for answer in answers]
+    answers = yield from ask_all([Command(("HEXISTS", key, TEXT_FIELD), integer, key) for key in keys])
+    raise_first(*answers, but=WrongType)  # another program's key is no document
+    found = [answer == 1 for answer in answers]
     return found[0] if isinstance(ids, str) else found
 
 
 def count(live: Live, filter: FilterSpec) -> Plan[int]:
     """How many documents the index holds, or how many of them pass a filter; the engine counts."""
     checked = as_filter(filter, live.schema.by_name)
+    yield from check_database(live)
     if checked is None:
         info = yield from ask_one(info_command(live.schema.name))
         return info.documents
@@ -80,6 +82,7 @@ def count(live: Live, filter: FilterSpec) -> Plan[int]:
 def scan(live: Live, filter: FilterSpec, *, batch_size: int, return_vectors: bool) -> Plan[None]:
     """Every document that passes the filter, in pages, each id once, in no order."""
     check_int("batch_size", batch_size, MAX_PAGE)
+    check_bool("return_vectors", return_vectors)
     checked = as_filter(filter, live.schema.by_name)
     # SCAN may name a key twice while the server's table is being resized.
     seen: set[str] = set()

@@ -22,11 +22,12 @@ from fields.vectors import embedding_matrix, vector_bytes, vector_from_bytes
 from retriever.documents import Hit, Hits
 from retriever.engines import LEAST_QUERY_BYTES
 from retriever.errors import ReplyError
-from retriever.operations.index import Live, check_size, dims_of, known_schema
+from retriever.operations.index import Live, check_database, check_size, dims_of, known_schema
 from retriever.plans import Ask, Call, Command, Embed, Plan, parsed, together
 from retriever.queries import (
     MAX_K,
     FilterSpec,
+    check_bool,
     check_distance,
     check_int,
     check_k,
@@ -81,6 +82,8 @@ def query(
         check_distance(max_distance)
     checked = None if filter is None else as_filter(filter, live.schema.by_name)
     words = f"{'*' if checked is None else filter_text(checked)}=>{asked.knn}"
+    if live.database:
+        yield from check_database(live)
     if len(words) > LEAST_QUERY_BYTES // 4:  # a character has at most 4 bytes, and counting them costs time
         yield from check_size(live, words)
     if text is not None:
@@ -256,16 +259,17 @@ def _asked(
     names = None if return_fields is None else _names(return_fields)
     # With their types, since True and 1.0 are found under 1.
     numbers = (k, candidates, ef_runtime, timeout_ms)
-    key = (*numbers, *map(type, numbers), names, bool(return_vectors), reranks)
+    key = (*numbers, *map(type, numbers), names, return_vectors, type(return_vectors), reranks)
     try:
         found: _Asked | None = live.asked.get(key)
     except TypeError:  # unhashable, so no number at all: the checks below name it
         found = None
     if found is None:
+        check_bool("return_vectors", return_vectors)
         depth = _depth(check_k(k), candidates, reranks=reranks)
         timeout_ms = check_timeout(timeout_ms)
         knn = knn_clause(live.schema, depth, ef_runtime)
-        wanted = shape(live.schema, names, return_vectors=bool(return_vectors), with_text=reranks)
+        wanted = shape(live.schema, names, return_vectors=return_vectors, with_text=reranks)
         found = _Asked(knn, search_command(live.schema, depth, wanted.returned, timeout_ms), wanted, timeout_ms)
         if len(live.asked) < 64:  # arbitrary: a service asks in a handful of ways
             live.asked[key] = found

@@ -22,10 +22,17 @@ from fields.names import TERMS_FIELD, TEXT_FIELD, check_id, exact_field, stamp_f
 from fields.vectors import Matrix, embedding_matrix, matrix_rows
 from retriever.documents import Document, Failure, UpsertReport, interrupted
 from retriever.engines import Engine
-from retriever.operations.index import Live, dims_of, drop_definition, ready_to_write, search_engine
+from retriever.operations.index import (
+    Live,
+    check_before_delete,
+    dims_of,
+    drop_definition,
+    ready_to_write,
+    search_engine,
+)
 from retriever.operations.read import START, id_list, matching_ids, page
 from retriever.plans import Arg, Call, Command, Embed, Plan, Pull, ask_all, ask_one, raise_first
-from retriever.queries import FilterSpec, check_int
+from retriever.queries import FilterSpec, check_bool, check_int
 from retriever.replies import integer
 from retriever.schema import Schema
 
@@ -37,8 +44,15 @@ _REPLACE = (
 )
 # Where the document was refused, because the key is of another type, that key is not ours to expire.
 _EXPIRE = "return redis.call('TYPE', KEYS[1]).ok == 'hash' and redis.call('PEXPIRE', KEYS[1], ARGV[1]) or 0"
+# Only where the metadata are: after somebody's FLUSHALL, counters alone would stand in their place.
+_COUNT = (
+    "if redis.call('HEXISTS', KEYS[1], 'schema') == 0 then return 0 end "
+    "for i = 1, #ARGV, 2 do redis.call('HINCRBY', KEYS[1], ARGV[i], ARGV[i + 1]) end return 1"
+)
+_OURS = "redis.call('TYPE', KEYS[1]).ok == 'hash' and redis.call('HEXISTS', KEYS[1], '__text') == 1"
+_DELETE = f"if {_OURS} then return redis.call('UNLINK', KEYS[1]) end return 0"
 _UPDATE = (
-    "if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end "
+    f"if not ({_OURS}) then return 0 end "
     "if ARGV[1] ~= '0' then redis.call('HDEL', KEYS[1], unpack(ARGV, 2, ARGV[1] + 1)) end "
     "if #ARGV > ARGV[1] + 1 then redis.call('HSET', KEYS[1], unpack(ARGV, ARGV[1] + 2)) end "
     "return 1"
@@ -227,10 +241,10 @@ class _Batch:
             # Not strict: some of the columns repeat for ever.
             writes = list(map(Command, zip(*words), repeat(integer), self.keys))  # noqa: B905
         meta = schema.metadata_key
-        counts = [
-            Command(("HINCRBY", meta, name, by), integer, meta, repeatable=False) for name, by in self.counters if by
-        ]
-        return [*writes, *self.expiries, *counts]
+        if self.counters:
+            counted = [word for pair in self.counters for word in pair]
+            writes.append(Command(("EVAL", _COUNT, 1, meta, *counted), integer, meta, repeatable=False))
+        return [*writes, *self.expiries]
 
 
 def _undeclared(name: object, schema: Schema) -> str:
@@ -292,6 +306,7 @@ def delete(live: Live, ids: str | Iterable[str] | None, filter: FilterSpec, *, e
     """Delete by id or by filter. See ``Retriever.delete``."""
     if (ids is None) == (filter is None):
         raise InvalidInput("delete takes one of ids and filter, not " + ("both" if ids is not None else "neither"))
+    check_bool("everything", everything)
     if ids is not None:
         if everything:
             raise InvalidInput("everything=True goes with filter={}")
@@ -303,6 +318,7 @@ def delete(live: Live, ids: str | Iterable[str] | None, filter: FilterSpec, *, e
             if checked is None
             else "everything=True goes with an empty filter"
         )
+    yield from check_before_delete(live)
     # Collected before the first is deleted, by walking the keys: paging through search results while
     # deleting leaves half of them, and an index does not know what it refused.
     found = yield from matching_ids(live, checked)
@@ -313,8 +329,8 @@ def _unlink(schema: Schema, ids: Sequence[str]) -> Plan[int]:
     deleted = 0
     for start in range(0, len(ids), 500):  # arbitrary
         keys = [schema.prefix + id for id in ids[start : start + 500]]
-        # One key a command: in a cluster they live on different nodes.
-        answers = yield from ask_all([Command(("UNLINK", key), integer, key) for key in keys])
+        # One key a command: in a cluster they live on different nodes. What another program wrote stays.
+        answers = yield from ask_all([Command(("EVAL", _DELETE, 1, key), integer, key) for key in keys])
         raise_first(*answers)
         deleted += sum(answers)
     return deleted
@@ -322,7 +338,8 @@ def _unlink(schema: Schema, ids: Sequence[str]) -> Plan[int]:
 
 def drop(live: Live, *, delete_documents: bool) -> Plan[int]:
     """Drop the index, then the documents if asked. See ``Retriever.drop_index``."""
-    yield from drop_definition(live)
+    check_bool("delete_documents", delete_documents)
+    yield from drop_definition(live, delete_documents=delete_documents)
     deleted = 0
     cursor = START
     while delete_documents:

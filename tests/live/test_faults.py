@@ -366,10 +366,22 @@ async def test_a_refused_command_is_named_without_its_contents(docs, schema, raw
     raw.set(f"{schema.prefix}d", "x")
     report = await docs.upsert([Document("d", "hushhush text", {"category": "hushhush"}, [1, 0, 0, 0]), document("e")])
     assert "hushhush" not in repr(report)
-    for call in (docs.get("d"), docs.update("d", {"category": "hushhush"})):
-        with pytest.raises(Exception, match="WRONGTYPE") as raised:
-            await call
-        assert "hushhush" not in repr(raised.value)
+    with pytest.raises(Exception, match="WRONGTYPE") as raised:
+        await docs.get("d")
+    assert "hushhush" not in repr(raised.value)
+
+
+async def test_another_program_s_key_is_no_document(docs, schema, raw):
+    """A string or a foreign hash under the prefix does not exist, is not changed and not deleted, by id or filter."""
+    raw.set(f"{schema.prefix}s", "x")
+    raw.hset(f"{schema.prefix}h", "category", "theirs")
+    assert await docs.exists(["s", "h"]) == [False, False]
+    assert await docs.update("s", {"category": "ours"}) is False
+    assert await docs.update("h", {"category": "ours"}) is False
+    assert await docs.delete(["s", "h"]) == 0
+    assert await docs.delete(filter={}, everything=True) == 0
+    assert raw.get(f"{schema.prefix}s") == b"x"
+    assert raw.hgetall(f"{schema.prefix}h") == {b"category": b"theirs"}
 
 
 # --- nothing left behind --------------------------------------------------------------------------

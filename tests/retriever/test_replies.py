@@ -267,7 +267,6 @@ def test_hits_of_recorded_rows(each):
         (values, [5]),
         (integer, None),
         (integer, b"1"),
-        (integer, True),
         (database, b"id=3"),
         (database, None),
     ],
