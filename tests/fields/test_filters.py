@@ -477,3 +477,39 @@ def test_filters_are_values():
     assert hash(one) == hash(same)
     assert len({one, same}) == 1
     assert isinstance(one, Filter)
+
+
+# --- forms that the engine answers rightly --------------------------------------------------------
+
+A, B, C, D = (Tag("t") == value for value in "abcd")
+
+
+@pytest.mark.parametrize(
+    ("filter", "text"),
+    [
+        (A & B, "(@t:{a} @t:{b})"),
+        (A & ~B, "(@t:{a} -@t:{b})"),
+        (A & (B | C), "(@t:{a} (@t:{b}|@t:{c}))"),
+        (A & (B | ~C), "((@t:{a} @t:{b})|(@t:{a} -@t:{c}))"),
+        (A | (B & (C | D)), "(@t:{a}|(@t:{b} @t:{c})|(@t:{b} @t:{d}))"),
+        (A & (B | (C & D)), "((@t:{a} @t:{b})|(@t:{a} @t:{c} @t:{d}))"),
+        (A | (A & B), "(@t:{a})"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_nested_filter_becomes_one_or_of_ands(filter, text):
+    """What is flat, or an AND with ORs of positive conditions, is sent as it is; anything else as one OR of ANDs."""
+    assert filter_text(filter) == text
+
+
+def test_too_many_alternatives_are_refused():
+    """More than 20 with a negation among them, or more than 10,000 without, are an error that says what helps."""
+    positive = reduce(or_, [Tag("t") == str(at) for at in range(5000)])
+    assert filter_text(positive).count("|") == 4999
+    negated = reduce(or_, [Tag("t") != str(at) for at in range(21)])
+    with pytest.raises(InvalidInput, match="21 or more alternatives.*isin"):
+        filter_text(negated)
+    assert filter_text(~negated).startswith("(@t:{0} @t:{1} ")
+    ten = [reduce(or_, [(Tag("t") == f"{side}{at}") & A for at in range(10)]) for side in "vwxyz"]
+    with pytest.raises(InvalidInput, match="alternatives"):
+        filter_text(reduce(and_, ten))

@@ -649,7 +649,19 @@ async def test_a_scan_that_may_not_read_is_refused(docs, make, schema, limited):
 
 async def test_a_writer_needs_no_right_to_make_an_index(docs, make, schema, limited):
     """Reading FT.INFO and writing hashes is enough to upsert."""
-    commands = ["ft.info", "ft.search", "hset", "hexists", "hgetall", "hincrby", "hdel", "eval", "pexpire", "exists", "type"]
+    commands = [
+        "ft.info",
+        "ft.search",
+        "hset",
+        "hexists",
+        "hgetall",
+        "hincrby",
+        "hdel",
+        "eval",
+        "pexpire",
+        "exists",
+        "type",
+    ]
     shell = make(schema, to=limited(*commands))
     assert (await shell.upsert([document("d", year=1), document("e", ttl_s=100)])).written == 2
     assert sorted(await shell.ids()) == ["d", "e"]
