@@ -17,12 +17,15 @@ documents = [
 
 async def handle(docs, tenant, request):
     """Answer one request: a dict in, a dict out, whatever is in it."""
+    conditions = request.get("filter", {})
+    if not isinstance(conditions, dict):  # it came from outside: a string, null, a list
+        return {"status": 400, "error": f"filter: a mapping of fields expected, not {conditions!r}"}
     try:
         hits = await docs.query(
             text=request.get("text"),
             k=request.get("k", 3),
             # A tenant of None is an error, so a lost id never widens a search.
-            filter={**request.get("filter", {}), "tenant": tenant},
+            filter={**conditions, "tenant": tenant},
         )
     except InvalidInput as error:  # the client's fault; anything else is ours and passes
         return {"status": 400, "error": str(error)}
@@ -41,6 +44,7 @@ async def main(url):
                 ("brig", {"text": "may I bring my dog", "filter": {"year": {"gte": 2020}}}),
                 ("acme", {"text": "money back", "k": 1, "filter": {"topic": "money"}}),
                 ("acme", {"text": "anything", "filter": {"colour": "red"}}),
+                ("acme", {"text": "anything", "filter": "topic:pets"}),
                 (None, {"text": "anything"}),
             ]
             for answer in await asyncio.gather(*(handle(docs, *request) for request in requests)):

@@ -125,6 +125,7 @@ class Retriever:
         """The k documents nearest to a text or a vector, nearest first, ties by id.
 
         One round trip; where neither schema nor embedder told the dimensions, the first query asks for them.
+        Does not compare the schema or the embedder with the live index: ``create_index()`` does.
 
         text: embedded by ``embed``; vector: dims numbers. One of the two.
         k: 1 to 10,000; fewer come back if fewer pass.
@@ -215,7 +216,8 @@ class Retriever:
     ) -> int:
         """Delete documents by id, or all that pass a filter; answers how many there were.
 
-        An empty list deletes nothing. ``filter={}`` deletes every document and needs everything=True.
+        An empty list deletes nothing. ``filter={}`` deletes every document and needs everything=True. What
+        another program wrote stays. By filter it first compares the schema with the live index, as writes do.
         By id a round trip per 500. A filter is evaluated by walking the keys first, so that documents which
         the engine refused to index or has not reached are deleted too; its cost grows with their number.
         """
@@ -271,7 +273,10 @@ class Retriever:
         return self._run("drop_index", write.drop(self._live, delete_documents=delete_documents))
 
     def close(self) -> None:
-        """Close the client that ``connect`` made; a borrowed one stays open. Safe to call twice."""
+        """Close the client that ``connect`` made; a borrowed one stays open. Safe to call twice.
+
+        Calls under way finish first; using the retriever again opens new connections.
+        """
         self._driver.link.close()
 
     def __enter__(self) -> Self:

@@ -157,7 +157,7 @@ def test_a_url_keeps_its_secret(call, args):
     [
         (("query", "text", "--index", "docs"), "no server: pass a URL, set VALKEY_URL"),
         (("query", "text", "--index", "a b", "--url", "valkey://localhost:1"), "index name 'a b'"),
-        (("query", "text", "--index", "docs", "--url", "http://localhost"), "url scheme 'http'"),
+        (("query", "text", "--index", "docs", "--url", "http://localhost"), "url: it starts with one of valkey://"),
         (("query", "text", "--index", "docs", "--url", "valkey://localhost:1"), "localhost:1"),
         (("demo", "--url", "valkey://localhost:1"), "localhost:1"),
         (("serve", "--data-dir", "/dev/null"), "'/dev/null'"),

@@ -534,7 +534,7 @@ async def test_a_client_of_another_loop_is_told():
 async def test_the_hook_is_told_of_every_operation(shell):
     """Name, index, seconds, commands, hits, completeness and the error's class; once per operation."""
     seen = []
-    retriever, _ = shell({**PAGES, "EXISTS": 1, "UNLINK": 1, "EVAL": 1}, on_operation=seen.append, embed=Embedder(2))
+    retriever, _ = shell({**PAGES, "HEXISTS": 1, "EVAL": 1}, on_operation=seen.append, embed=Embedder(2))
     await returned(retriever.query(vector=[1, 2]))
     await returned(retriever.query_many([{"vector": [1, 2]}, {"vector": [1, 2, 3]}, {"text": "a"}]))
     await returned(retriever.upsert(DOCUMENTS))

@@ -43,11 +43,11 @@ def test_reads_are_sent_and_writes_are_not(explanation, shown):
     """Each command is shown in its order and answered in its place."""
     link = Link()
     between = explanation.between(link)
-    asked = [command("HGETALL", "d"), command("UNLINK", "d:1"), command("FT.INFO", "d"), command("CLIENT", "INFO")]
+    asked = [command("HGETALL", "d"), command("DEL", "d:1"), command("FT.INFO", "d"), command("CLIENT", "INFO")]
     assert between.send(asked) == ["HGETALL", 1, "FT.INFO", "CLIENT"]
     assert link.sent == [("HGETALL", "d"), ("FT.INFO", "d"), ("CLIENT", "INFO")]
     assert [each[0] for each in shown] == [True, False, True, True]
-    assert between.send([command("UNLINK", "d:1")]) == [1]
+    assert between.send([command("DEL", "d:1")]) == [1]
     assert len(link.sent) == 3
     between.close()
     assert link.closed

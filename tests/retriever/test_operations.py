@@ -39,6 +39,7 @@ PLAIN = Schema("plain", [Tag("t"), Numeric("n")], Vector(dims=2, algorithm="FLAT
     ]
 )
 MISSING = ResponseError("Unknown index name")
+NAMED = [*METADATA, b"name", b"ours"]  # as they are written since; without the name they were recorded
 UNIT = [1.0, 0.1, 0.0, 0.0]
 
 
@@ -68,6 +69,13 @@ def play(plan, *answers):
 def words(step):
     """The first word of each command of a step."""
     return [command.args[0] for command in step.commands]
+
+
+def with_prefix(prefix):
+    """The definition of our index over another prefix."""
+    info = [*INFO]
+    info[info.index(b"index_definition") + 1] = [b"prefixes", [prefix]]
+    return info
 
 
 def live(schema=OURS, **known):
@@ -417,23 +425,28 @@ def test_valkey_search_always_gets_the_script():
 
 
 def test_analysed_text_is_stored_and_counted():
-    """With an analysis the terms stand beside the text, and two counters hold their mean length."""
+    """With an analysis the terms stand beside the text, and two counters of each hold their mean length.
+
+    They are counted by one script of the whole batch, which is never sent twice and counts only beside metadata.
+    """
     schema = Schema("docs", [Text("title")], Vector(dims=2), Analysis())
     documents = [
         Document("a", "The stores", {"title": "Fast stores"}, [1, 2]),
         Document("b", "a", {"title": "x"}, [1, 2]),
     ]
-    _, steps = upsert(live(schema), documents, replies=[[6, 6, 2, 1, 2, 3]])
-    one, _, *counts = steps[1].commands
+    _, steps = upsert(live(schema), documents, replies=[[6, 6, 1]])
+    one, _, count = steps[1].commands
     pairs = dict(zip(one.args[2::2], one.args[3::2], strict=True))
     assert (pairs["__terms"], pairs["__terms_title"]) == (b" store ", b" fast  store ")
-    assert {command.args[2]: command.args[3] for command in counts} == {
+    word, script, keys, key, *counted = count.args
+    assert (word, keys, key, count.route, count.repeatable) == ("EVAL", 1, "docs", "docs", False)
+    assert script.startswith("if redis.call('HEXISTS', KEYS[1], 'schema') == 0 then return 0 end ")
+    assert dict(zip(counted[::2], counted[1::2], strict=True)) == {
         "documents": 2,
         "terms": 1,
         "documents_title": 2,
         "terms_title": 3,
     }
-    assert all(command.args[:2] == ("HINCRBY", "docs") and not command.repeatable for command in counts)
 
 
 def test_an_expiry_travels_in_the_same_round_trip():
@@ -591,13 +604,10 @@ def test_the_first_write_compares_what_is_stored():
     fresh = Live(OURS)
     full = [Document("a", "x", {"category": "c", "tags": [], "year": 1, "title": "t", "url": None}, UNIT)]
     plan = write.upsert(fresh, batch_size=10, on_batch=None)
-    written = [1] * 4
-    _, steps = play(
-        plan, full, [HELLO], [CLIENT], [METADATA, INFO], [0, METADATA], [5, *written], full, [5, *written], []
-    )
+    _, steps = play(plan, full, [HELLO], [CLIENT], [METADATA, INFO], [0, METADATA], [5, 1], full, [5, 1], [])
     asked = [words(step) for step in steps if isinstance(step, Ask)]
     assert asked[:4] == [["HELLO"], ["CLIENT"], ["HGETALL", "FT.INFO"], ["EVAL", "HGETALL"]]
-    assert asked[4] == asked[5] == ["HSET", *["HINCRBY"] * 4]
+    assert asked[4] == asked[5] == ["HSET", "EVAL"]
     assert fresh.checked
 
 
@@ -682,16 +692,13 @@ def test_a_refused_creation_takes_its_claim_back():
 @pytest.mark.parametrize("prefix", [b"ours:", b"ours:x/", b"our", b"o", b""], ids=repr)
 def test_an_overlapping_prefix_is_refused(prefix):
     """A prefix that begins another index's, or the other way round, would take its documents, cases B60 and B61."""
-    other = [*INFO]
-    other[other.index(b"index_definition") + 1] = [b"prefixes", [prefix]]
     with pytest.raises(InvalidInput, match="overlaps"):
-        play(create(), [HELLO], [CLIENT], [[], MISSING, [b"other"]], [other])
+        play(create(), [HELLO], [CLIENT], [[], MISSING, [b"other"]], [with_prefix(prefix)])
 
 
 def test_other_prefixes_are_no_matter():
     """Other indexes beside, generations of one's own, and indexes dropped meanwhile do not refuse a creation."""
-    other = [*INFO]
-    other[other.index(b"index_definition") + 1] = [b"prefixes", [b"other:"]]
+    other = with_prefix(b"other:")
     made, _ = play(
         create(),
         [HELLO],
@@ -856,11 +863,18 @@ def test_ids_that_are_refused(ids):
 
 
 def test_existence_is_one_round_trip():
-    """exists answers one or many, in their order."""
+    """exists answers one or many, in their order; what holds no text of ours is no document, nor is another type."""
     assert play(read.exists(live(), "a"), [1])[0] is True
     answers, steps = play(read.exists(live(), ["a", "b"]), [0, 1])
     assert answers == [False, True]
-    assert [command.args for command in steps[0].commands] == [("EXISTS", "ours:a"), ("EXISTS", "ours:b")]
+    assert [command.args for command in steps[0].commands] == [
+        ("HEXISTS", "ours:a", "__text"),
+        ("HEXISTS", "ours:b", "__text"),
+    ]
+    wrong = ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value")
+    assert play(read.exists(live(), ["a", "b"]), [wrong, 1])[0] == [False, True]
+    with pytest.raises(ServerError):
+        play(read.exists(live(), ["a", "b"]), [1, ResponseError("NOPERM")])
 
 
 def test_an_empty_list_deletes_nothing():
@@ -895,8 +909,61 @@ def test_a_filter_deletes_what_passes():
     plan = write.delete(live(), None, {"category": "db"}, everything=False)
     deleted, steps = play(plan, [[b"5", [b"ours:1"]]], [DOCUMENT[:-1]], [[b"0", [b"ours:2"]]], [other], [1])
     assert deleted == 1
-    assert [words(step) for step in steps] == [["SCAN"], ["HMGET"], ["SCAN"], ["HMGET"], ["UNLINK"]]
-    assert steps[-1].commands[0].args == ("UNLINK", "ours:1")
+    assert [words(step) for step in steps] == [["SCAN"], ["HMGET"], ["SCAN"], ["HMGET"], ["EVAL"]]
+    assert_deletes(steps[-1], "ours:1")
+
+
+def assert_deletes(step, *keys):
+    """Each key by a script of its own, which looks whether the key is a document of ours."""
+    assert [(command.args, command.route) for command in step.commands] == [
+        (("EVAL", write._DELETE, 1, key), key) for key in keys
+    ]
+    look, _, unlink = write._DELETE.partition(" then ")
+    assert "'TYPE', KEYS[1]).ok == 'hash'" in look
+    assert "'HEXISTS', KEYS[1], '__text') == 1" in look
+    assert unlink == "return redis.call('UNLINK', KEYS[1]) end return 0"
+
+
+def test_ids_are_deleted_in_one_round_trip():
+    """A delete by id asks nothing else, also of an index that was never looked at; it counts what the server says."""
+    deleted, (step,) = play(write.delete(Live(OURS), ["a", "b", "c"], None, everything=False), [1, 0, 1])
+    assert deleted == 2
+    assert_deletes(step, "ours:a", "ours:b", "ours:c")
+
+
+def delete_by_filter(known=None):
+    return write.delete(known or Live(OURS), None, {"category": "db"}, everything=False)
+
+
+@pytest.mark.parametrize("looked", [[METADATA, INFO, [b"ours"]], [[], INFO, [b"ours"]], [METADATA, MISSING, []]])
+def test_a_filter_is_compared_before_it_deletes(looked):
+    """Of an index that was not looked at, metadata and definition are read first; each alone may do."""
+    deleted, steps = play(delete_by_filter(), [HELLO], looked, [[b"0", [b"ours:1"]]], [DOCUMENT[:-1]], [1])
+    assert deleted == 1
+    assert [words(step) for step in steps[1:3]] == [["HGETALL", "FT.INFO", "FT._LIST"], ["SCAN"]]
+
+
+@pytest.mark.parametrize(
+    ("schema", "looked", "reason"),
+    [
+        (Schema("ours", [Tag("category")], Vector(dims=4)), [METADATA, INFO, [b"ours"]], "in the index, not declared"),
+        (Schema("ours", [Tag("category")], Vector(dims=4)), [METADATA, MISSING, []], "in the index, not declared"),
+        (Schema("ours", [Tag("category")], Vector(dims=4)), [[], INFO, [b"ours"]], "in the index, not declared"),
+        (OURS, [[b"a", b"b"], MISSING, []], "no metadata of ours"),
+        (OURS, [ResponseError("WRONGTYPE"), MISSING, []], "no metadata of ours"),
+        (Schema("mine", OURS.fields, Vector(dims=4), prefix="ours/"), [NAMED, MISSING, []], "of index 'ours'"),
+    ],
+)
+def test_a_filter_of_another_index_deletes_nothing(schema, looked, reason):
+    """What was declared is not what is live, or stored of a lost index: no key is walked, let alone deleted."""
+    with pytest.raises(SchemaMismatch, match=reason):
+        play(delete_by_filter(Live(schema)), [HELLO], looked)
+
+
+def test_a_filter_deletes_nothing_of_an_index_it_overlaps():
+    """Where no index has the name, a prefix that begins another's would mean the other's documents."""
+    with pytest.raises(InvalidInput, match="overlaps"):
+        play(delete_by_filter(), [HELLO], [[], MISSING, [b"other"]], [with_prefix(b"ours:x:")])
 
 
 def test_a_refused_deletion_is_raised():
@@ -988,23 +1055,56 @@ def test_updates_that_are_refused(fields, reason):
 
 def test_dropping_an_index_keeps_its_documents():
     """FT.DROPINDEX never carries DD; an index that is not there is dropped already, cases B61, B62 and B72."""
-    for info, answer in ((INFO, b"OK"), (INFO, MISSING), (MISSING, MISSING)):
+    for stored, info, answer in (
+        (METADATA, INFO, b"OK"),
+        (METADATA, INFO, MISSING),
+        (METADATA, MISSING, MISSING),
+        ([], INFO, b"OK"),
+        ([], MISSING, MISSING),
+    ):
         known = live()
-        deleted, steps = play(write.drop(known, delete_documents=False), [info], [answer, 1])
+        deleted, steps = play(write.drop(known, delete_documents=False), [stored, info], [answer, 1])
         assert deleted == 0
+        assert [words(step) for step in steps[:-1]] == [["HGETALL", "FT.INFO"]]
         assert [(command.args[0], command.args[-1]) for command in steps[-1].commands] == [
             ("FT.DROPINDEX", "ours"),
             ("EVAL", "ours"),
         ]
         assert not known.checked
     with pytest.raises(ServerError):
-        play(write.drop(live(), delete_documents=False), [INFO], [ResponseError("no permission"), 0])
+        play(write.drop(live(), delete_documents=False), [METADATA, INFO], [ResponseError("no permission"), 0])
 
 
-def test_an_alias_is_not_dropped():
+@pytest.mark.parametrize("delete_documents", [False, True])
+def test_an_alias_is_not_dropped(delete_documents):
     """A name that is another index's alias drops nothing, case B62."""
+    other = live(Schema("other", OURS.fields, OURS.vector))
     with pytest.raises(SchemaMismatch, match="alias of index 'ours'"):
-        play(write.drop(live(Schema("other", OURS.fields, OURS.vector)), delete_documents=True), [INFO])
+        play(write.drop(other, delete_documents=delete_documents), [[], INFO])
+
+
+@pytest.mark.parametrize("delete_documents", [False, True])
+@pytest.mark.parametrize(
+    ("schema", "stored", "info", "reason"),
+    [
+        (OURS, METADATA, with_prefix(b"else:"), "by another program, or with another prefix"),
+        (OURS, [], with_prefix(b"else:"), "by another program, or with another prefix"),
+        (Schema("ours", [Tag("category")], Vector(dims=4)), [], INFO, "by another program"),
+        (Schema("mine", OURS.fields, Vector(dims=4), prefix="ours/"), NAMED, MISSING, "of index 'ours'"),
+    ],
+)
+def test_an_index_of_another_program_is_not_dropped(schema, stored, info, reason, delete_documents):
+    """What is refused: another prefix, what is neither described nor as declared, another index's metadata."""
+    with pytest.raises(SchemaMismatch, match=reason):
+        play(write.drop(live(schema), delete_documents=delete_documents), [stored, info])
+
+
+def test_what_cannot_be_read_is_not_dropped():
+    """A refused look is raised and nothing dropped; a key of another type in the metadata's place may stay there."""
+    for looked in ([ResponseError("NOPERM"), INFO], [METADATA, ResponseError("NOPERM")]):
+        with pytest.raises(ServerError, match="NOPERM"):
+            play(write.drop(live(), delete_documents=False), looked)
+    assert play(write.drop(live(), delete_documents=False), [ResponseError("WRONGTYPE"), INFO], [b"OK", 0])[0] == 0
 
 
 def test_dropping_documents_deletes_only_ours():
@@ -1012,11 +1112,21 @@ def test_dropping_documents_deletes_only_ours():
     foreign = [None] * 6
     deleted, steps = play(
         write.drop(live(), delete_documents=True),
-        [INFO],
+        [METADATA, INFO],
+        [[b"ours"]],
         [b"OK", 1],
         [[b"0", [b"ours:1", b"ours:foreign"]]],
         [DOCUMENT[:-1], foreign],
         [1],
     )
     assert deleted == 1
-    assert steps[-1].commands[0].args == ("UNLINK", "ours:1")
+    assert_deletes(steps[-1], "ours:1")
+
+
+@pytest.mark.parametrize("prefix", [b"ours:", b"ours:x:", b"our"], ids=repr)
+def test_dropping_documents_spares_another_index(prefix):
+    """Where another index shares keys, nothing is dropped: its documents would go too."""
+    with pytest.raises(InvalidInput, match="overlaps"):
+        play(
+            write.drop(live(), delete_documents=True), [METADATA, INFO], [[b"ours", b"other"]], [with_prefix(prefix)]
+        )
