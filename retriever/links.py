@@ -96,8 +96,10 @@ class OwnLink:
 
     def _connection(self) -> Any:
         self._forget_parents()
-        with suppress(IndexError):  # another thread may take the last one
+        try:  # no suppress(): it costs three calls, on the way of every query
             return self._idle.pop()
+        except IndexError:  # also where another thread took the last one
+            pass
         try:
             return self._pool.get_connection("_")
         except BaseException:
