@@ -4,7 +4,17 @@ import asyncio
 import os
 from contextlib import ExitStack
 
-from retriever import AsyncRetriever, Document, EmbeddedServer, InvalidInput, LocalEmbedder, Numeric, Schema, Tag
+from retriever import (
+    AsyncRetriever,
+    Document,
+    EmbeddedServer,
+    InvalidInput,
+    LocalEmbedder,
+    NotSupported,
+    Numeric,
+    Schema,
+    Tag,
+)
 
 schema = Schema("example-service", fields=[Tag("tenant"), Tag("topic"), Numeric("year")])
 
@@ -19,7 +29,7 @@ async def handle(docs, tenant, request):
     """Answer one request: a dict in, a dict out, whatever is in it."""
     conditions = request.get("filter", {})
     if not isinstance(conditions, dict):  # it came from outside: a string, null, a list
-        return {"status": 400, "error": f"filter: a mapping of fields expected, not {conditions!r}"}
+        return {"status": 400, "error": f"filter: a mapping expected, not {type(conditions).__name__}"}
     try:
         hits = await docs.query(
             text=request.get("text"),
@@ -27,7 +37,7 @@ async def handle(docs, tenant, request):
             # A tenant of None is an error, so a lost id never widens a search.
             filter={**conditions, "tenant": tenant},
         )
-    except InvalidInput as error:  # the client's fault; anything else is ours and passes
+    except (InvalidInput, NotSupported) as error:  # or more than this engine takes; anything else is ours and passes
         return {"status": 400, "error": str(error)}
     found = [{"id": hit.id, "distance": round(hit.score, 2), "text": hit.text} for hit in hits]
     return {"status": 200, "hits": found, "complete": hits.complete}

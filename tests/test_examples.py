@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
+import fakeredis
 import pytest
 from valkey import Valkey
 
+from retriever import AsyncRetriever
 from retriever.declared import read_schema
 from retriever.jsonlines import JsonLines
+from tests.fakes import Embedder
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SCRIPTS = sorted(path.name for path in EXAMPLES.glob("*.py"))
@@ -50,6 +54,34 @@ def test_quickstart_runs_without_a_server_of_ones_own(url, tmp_path):
     alone = run("quickstart.py", tmp_path, VALKEY_URL="")
     assert alone.returncode == 0, alone.stderr
     assert alone.stdout == run("quickstart.py", tmp_path, VALKEY_URL=url).stdout
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {},
+        {"text": None},
+        {"text": "\ud800"},
+        {"text": "dog", "k": "3"},
+        {"text": "dog", "k": 10**30},
+        *(
+            {"text": "dog", "filter": filter}
+            for filter in (
+                *("topic:pets", "", None, [], ["topic"], [["topic", "pets"]], 0, True),
+                *({"colour": "red"}, {"topic": None}, {"topic": ["pets"]}, {"year": {"gte": "x"}}, {"year": {}}),
+            )
+        ),
+    ],
+    ids=repr,
+)
+async def test_the_service_answers_whatever_it_is_asked(request_):
+    """A request that makes no sense is a 400 with a sentence, and no exception; nobody is asked about it."""
+    service = runpy.run_path(str(EXAMPLES / "async_service.py"))
+    docs = AsyncRetriever(fakeredis.FakeAsyncValkey(), service["schema"], embed=Embedder())
+    answer = await service["handle"](docs, "acme", request_)
+    assert answer.keys() == {"status", "error"}
+    assert answer["status"] == 400
+    assert answer["error"]
 
 
 def test_corpus_is_whole():

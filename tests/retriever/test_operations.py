@@ -948,7 +948,7 @@ def test_a_filter_is_compared_before_it_deletes(looked):
     [
         (Schema("ours", [Tag("category")], Vector(dims=4)), [METADATA, INFO, [b"ours"]], "in the index, not declared"),
         (Schema("ours", [Tag("category")], Vector(dims=4)), [METADATA, MISSING, []], "in the index, not declared"),
-        (Schema("ours", [Tag("category")], Vector(dims=4)), [[], INFO, [b"ours"]], "in the index, not declared"),
+        (Schema("ours", [Tag("category")], Vector(dims=4)), [[], INFO, [b"ours"]], "in the live index, not declared"),
         (OURS, [[b"a", b"b"], MISSING, []], "no metadata of ours"),
         (OURS, [ResponseError("WRONGTYPE"), MISSING, []], "no metadata of ours"),
         (Schema("mine", OURS.fields, Vector(dims=4), prefix="ours/"), [NAMED, MISSING, []], "of index 'ours'"),
@@ -1127,6 +1127,4 @@ def test_dropping_documents_deletes_only_ours():
 def test_dropping_documents_spares_another_index(prefix):
     """Where another index shares keys, nothing is dropped: its documents would go too."""
     with pytest.raises(InvalidInput, match="overlaps"):
-        play(
-            write.drop(live(), delete_documents=True), [METADATA, INFO], [[b"ours", b"other"]], [with_prefix(prefix)]
-        )
+        play(write.drop(live(), delete_documents=True), [METADATA, INFO], [[b"ours", b"other"]], [with_prefix(prefix)])
