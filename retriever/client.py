@@ -1,18 +1,12 @@
 """Retriever and AsyncRetriever: the same operations, blocking and awaited.
 
-Every method is one line: it hands a plan to a driver. The two drivers run plans: they ask (``links.py``
-carries the commands), call the user's functions, wait. Nothing but these two files awaits.
+Every method is one line: it hands a plan to a driver (``drivers.py``). Making one does no I/O.
 """
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import logging
-import os
-import time
 from collections.abc import (
-    AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
     Callable,
@@ -22,36 +16,29 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing
-from itertools import islice
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
-from urllib.parse import urlsplit
 
 import numpy.typing as npt
 
 from fields.errors import InvalidInput
-from retriever.documents import Document, Hit, Hits, IndexReport, Operation, UpsertReport
+from retriever.documents import Document, Hit, Hits, IndexReport, UpsertReport
+from retriever.drivers import NOTHING, AsyncDriver, Driver, Hook, Watch, async_documents, blocking_documents
 from retriever.embedders import Embedder, embed_function, embedder_dims, embedder_name, is_async
 from retriever.engines import Engine
-from retriever.links import AsyncClientLink, AsyncOwnLink, ClientLink, OwnLink
+from retriever.links import REPLY_TIMEOUT_S, AsyncClientLink, AsyncOwnLink, ClientLink, OwnLink, own_client
 from retriever.operations import index, read, search, write
 from retriever.operations.index import WAIT_S, Live
 from retriever.operations.search import Query
-from retriever.plans import Ask, Call, Command, Embed, Page, Plan, Pull, Step, Wait, watched
+from retriever.plans import Plan, watched
 from retriever.queries import FilterSpec, check_seconds
 from retriever.rerankers import Reranker
 from retriever.schema import Schema
 
 T = TypeVar("T")
-Hook = Callable[[Operation], None]
 log = logging.getLogger("retriever")
 
-SCHEMES = ("valkey", "valkeys", "redis", "rediss", "unix")
-CONNECT_TIMEOUT_S = 5.0
-# Twice a search's own TIMEOUT of 5 s: an answer that the engine cut short still arrives.
-REPLY_TIMEOUT_S = 10.0
 BATCH_SIZE = 500  # arbitrary; 2,000 gained nothing in benchmarks/upsert.py, 100 cost an eighth
-_NOTHING: Iterator[Document] = iter(())
 
 
 class Retriever:
@@ -79,7 +66,7 @@ class Retriever:
         _check_client(client, blocking=True)
         self._live = _live(client, schema, embed, rerank, engine, blocking=True)
         self._rerank = rerank
-        self._driver = _Driver(ClientLink(client), embed)
+        self._driver = Driver(ClientLink(client), embed)
         self._hook = _checked_hook(on_operation)
 
     @classmethod
@@ -102,7 +89,7 @@ class Retriever:
         """
         from valkey import Valkey
 
-        client = _own_client(Valkey, url, timeout_s)
+        client = own_client(Valkey, url, timeout_s)
         retriever = cls(client, schema, embed=embed, rerank=rerank, engine=engine, on_operation=on_operation)
         retriever._driver.link = OwnLink(client)
         return retriever
@@ -183,7 +170,7 @@ class Retriever:
         as it is and carries how far it came: see ``interruption``; running it again is safe.
         """
         plan = write.upsert(self._live, batch_size=batch_size, on_batch=on_batch)
-        return self._run("upsert", plan, _iterator(documents))
+        return self._run("upsert", plan, blocking_documents(documents))
 
     def update(self, id: str, fields: Mapping[str, Any]) -> bool:
         """Change the given fields of one document and no others; a value of None removes the field. One round trip.
@@ -288,15 +275,15 @@ class Retriever:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(index={self._live.schema.name!r})"
 
-    def _run(self, name: str, plan: Plan[T], source: Iterator[Document] = _NOTHING) -> T:
+    def _run(self, name: str, plan: Plan[T], source: Iterator[Document] = NOTHING) -> T:
         if self._hook is None and not log.isEnabledFor(logging.DEBUG):
             return self._driver.run(plan, source)
-        watch = _Watch(name, self._live.schema.name, self._hook)
+        watch = Watch(name, self._live.schema.name, self._hook)
         with watch:
             return watch.result(self._driver.run(watched(plan, watch.tally), source))
 
     def _stream(self, name: str, plan: Plan[None]) -> Iterator[Document]:
-        watch = _Watch(name, self._live.schema.name, self._hook)
+        watch = Watch(name, self._live.schema.name, self._hook)
         with watch:
             yield from self._driver.stream(watched(plan, watch.tally))
 
@@ -321,7 +308,7 @@ class AsyncRetriever:
         _check_client(client, blocking=False)
         self._live = _live(client, schema, embed, rerank, engine, blocking=False)
         self._rerank = rerank
-        self._driver = _AsyncDriver(AsyncClientLink(client), embed)
+        self._driver = AsyncDriver(AsyncClientLink(client), embed)
         self._hook = _checked_hook(on_operation)
 
     @classmethod
@@ -339,7 +326,7 @@ class AsyncRetriever:
         """A retriever with a client of its own; no await, it does no I/O. See ``Retriever.connect``."""
         from valkey.asyncio import Valkey
 
-        client = _own_client(Valkey, url, timeout_s)
+        client = own_client(Valkey, url, timeout_s)
         retriever = cls(client, schema, embed=embed, rerank=rerank, engine=engine, on_operation=on_operation)
         retriever._driver.link = AsyncOwnLink(client)
         return retriever
@@ -392,7 +379,7 @@ class AsyncRetriever:
     ) -> UpsertReport:
         """See ``Retriever.upsert``; also takes an async iterable."""
         plan = write.upsert(self._live, batch_size=batch_size, on_batch=on_batch)
-        return await self._run("upsert", plan, _async_iterator(documents))
+        return await self._run("upsert", plan, async_documents(documents))
 
     async def update(self, id: str, fields: Mapping[str, Any]) -> bool:
         """See ``Retriever.update``."""
@@ -461,209 +448,19 @@ class AsyncRetriever:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(index={self._live.schema.name!r})"
 
-    async def _run(
-        self, name: str, plan: Plan[T], source: Iterator[Document] | AsyncIterator[Document] = _NOTHING
-    ) -> T:
+    async def _run(self, name: str, plan: Plan[T], source: Iterator[Document] | AsyncIterator[Document] = NOTHING) -> T:
         if self._hook is None and not log.isEnabledFor(logging.DEBUG):
             return await self._driver.run(plan, source)
-        watch = _Watch(name, self._live.schema.name, self._hook)
+        watch = Watch(name, self._live.schema.name, self._hook)
         with watch:
             return watch.result(await self._driver.run(watched(plan, watch.tally), source))
 
     async def _stream(self, name: str, plan: Plan[None]) -> AsyncIterator[Document]:
-        watch = _Watch(name, self._live.schema.name, self._hook)
+        watch = Watch(name, self._live.schema.name, self._hook)
         with watch:
             async with aclosing(self._driver.stream(watched(plan, watch.tally))) as documents:
                 async for document in documents:
                     yield document
-
-
-# --- the two drivers ------------------------------------------------------------------------------
-
-
-class _Driver:
-    """Runs plans on a blocking client."""
-
-    def __init__(self, link: ClientLink | OwnLink, embed: Embedder | None) -> None:
-        self.link = link
-        self.embed = embed
-
-    def run(self, plan: Plan[T], source: Iterator[Document]) -> T:
-        try:
-            step = next(plan)
-            while True:
-                try:
-                    answer = self.ask(step.commands) if type(step) is Ask else self.answer(step, source)
-                except BaseException as error:
-                    step = plan.throw(error)
-                else:
-                    step = plan.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        finally:
-            plan.close()
-
-    def stream(self, plan: Plan[None]) -> Iterator[Any]:
-        try:
-            step = next(plan)
-            while True:
-                if isinstance(step, Page):
-                    yield from step.items
-                    step = plan.send(None)
-                    continue
-                try:
-                    answer = self.answer(step, _NOTHING)
-                except BaseException as error:
-                    step = plan.throw(error)
-                else:
-                    step = plan.send(answer)
-        except StopIteration:
-            return
-        finally:
-            plan.close()
-
-    def answer(self, step: Step, source: Iterator[Document]) -> Any:
-        match step:
-            case Ask(commands):
-                return self.ask(commands)
-            case Embed(texts, kind):
-                return self.call(_embedder(self.embed, kind), list(texts))
-            case Call(function, args):
-                return self.call(function, *args)
-            case Wait(seconds):
-                time.sleep(seconds)
-                return time.monotonic()
-            case Pull(size):
-                return list(islice(source, size))
-        raise TypeError(f"no answer to {step!r}")
-
-    def ask(self, commands: Sequence[Command[Any]]) -> tuple[list[Any], float]:
-        started = time.perf_counter()
-        replies = self.link.send(commands)
-        return replies, time.perf_counter() - started
-
-    @staticmethod
-    def call(function: Callable[..., Any], *args: Any) -> Any:
-        result = _called(function, *args)
-        if inspect.isawaitable(result):
-            if inspect.iscoroutine(result):
-                result.close()
-            raise TypeError(f"{function!r} returned an awaitable, which Retriever cannot await; AsyncRetriever can")
-        return result
-
-
-class _AsyncDriver:
-    """Runs plans on an async client."""
-
-    def __init__(self, link: AsyncClientLink | AsyncOwnLink, embed: Embedder | None) -> None:
-        self.link = link
-        self.embed = embed
-
-    async def run(self, plan: Plan[T], source: Iterator[Document] | AsyncIterator[Document]) -> T:
-        try:
-            step = next(plan)
-            while True:
-                try:
-                    answer = await (self.ask(step.commands) if type(step) is Ask else self.answer(step, source))
-                except BaseException as error:
-                    step = plan.throw(error)
-                else:
-                    step = plan.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        finally:
-            plan.close()
-
-    async def stream(self, plan: Plan[None]) -> AsyncGenerator[Any, None]:
-        try:
-            step = next(plan)
-            while True:
-                if isinstance(step, Page):
-                    for item in step.items:
-                        yield item
-                    step = plan.send(None)
-                    continue
-                try:
-                    answer = await self.answer(step, _NOTHING)
-                except BaseException as error:
-                    step = plan.throw(error)
-                else:
-                    step = plan.send(answer)
-        except StopIteration:
-            return
-        finally:
-            plan.close()
-
-    async def answer(self, step: Step, source: Iterator[Document] | AsyncIterator[Document]) -> Any:
-        match step:
-            case Ask(commands):
-                return await self.ask(commands)
-            case Embed(texts, kind):
-                return await self.call(_embedder(self.embed, kind), list(texts))
-            case Call(function, args):
-                return await self.call(function, *args)
-            case Wait(seconds):
-                await asyncio.sleep(seconds)
-                return time.monotonic()
-            case Pull(size):
-                return await _take(source, size)
-        raise TypeError(f"no answer to {step!r}")
-
-    async def ask(self, commands: Sequence[Command[Any]]) -> tuple[list[Any], float]:
-        started = time.perf_counter()
-        try:
-            replies = await self.link.send(commands)
-        except RuntimeError as error:
-            if "different loop" in str(error) or "Event loop is closed" in str(error):
-                raise InvalidInput("this client belongs to another event loop; make one per loop") from error
-            raise
-        return replies, time.perf_counter() - started
-
-    @staticmethod
-    async def call(function: Callable[..., Any], *args: Any) -> Any:
-        if is_async(function):
-            return await function(*args)
-        result = await asyncio.to_thread(_called, function, *args)
-        return await result if inspect.isawaitable(result) else result
-
-
-def _called(function: Callable[..., Any], *args: Any) -> Any:
-    # A StopIteration would end a plan as if it were done, and a future of Python 3.11 never takes one.
-    try:
-        return function(*args)
-    except StopIteration as error:
-        raise RuntimeError(f"{function!r} raised StopIteration") from error
-
-
-async def _take(source: Iterator[Document] | AsyncIterator[Document], count: int) -> list[Document]:
-    if not isinstance(source, AsyncIterator):
-        return list(islice(source, count))
-    taken: list[Document] = []
-    while len(taken) < count:
-        try:
-            taken.append(await source.__anext__())
-        except StopAsyncIteration:
-            break
-    return taken
-
-
-def _async_iterator(documents: Any) -> Iterator[Document] | AsyncIterator[Document]:
-    return documents.__aiter__() if isinstance(documents, AsyncIterable) else _iterator(documents)
-
-
-def _iterator(documents: Any) -> Iterator[Document]:
-    if isinstance(documents, AsyncIterable):
-        raise TypeError("an async iterable needs AsyncRetriever")
-    if isinstance(documents, (str, bytes, Mapping)) or not isinstance(documents, Iterable):
-        raise InvalidInput(f"documents: an iterable of Documents expected, not {documents!r}")
-    return iter(documents)
-
-
-def _embedder(embed: Embedder | None, kind: Any) -> Callable[..., Any]:
-    assert embed is not None  # a plan embeds only where there is an embedder
-    return embed_function(embed, kind)
 
 
 # --- making one -----------------------------------------------------------------------------------
@@ -727,112 +524,3 @@ def _database(client: Any) -> int:
     options = getattr(getattr(client, "connection_pool", None), "connection_kwargs", {})
     number = options.get("db") if isinstance(options, dict) else None
     return number if isinstance(number, int) else 0
-
-
-def checked_url(url: str | None) -> str:
-    """The URL, or the environment's VALKEY_URL. InvalidInput names no more of it than its scheme."""
-    found = os.environ.get("VALKEY_URL") if url is None else url
-    if not found:
-        raise InvalidInput("no server: pass a URL, set VALKEY_URL, or start one with retriever.embedded.EmbeddedServer")
-    if not isinstance(found, str):
-        raise InvalidInput(f"url: a string expected, not {type(found).__name__}")
-    scheme = _scheme(found)
-    if scheme is None:
-        raise InvalidInput("url: host or port cannot be read; percent-encode special characters of a password")
-    if scheme not in SCHEMES:
-        raise InvalidInput(f"url: it starts with one of {', '.join(f'{each}://' for each in SCHEMES)}")
-    database = urlsplit(found).path.strip("/")
-    if scheme != "unix" and database and not database.isdecimal():  # valkey-py would take database 0
-        raise InvalidInput("url: what follows the host is the number of a database")
-    return found
-
-
-def _scheme(url: str) -> str | None:
-    """The scheme, "" where none is followed by ``://``; None where host or port cannot be read.
-
-    Told by a value and not by an error: that would carry a part of the URL, which may be of the password.
-    """
-    try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018 - reading it checks it
-    except ValueError:
-        return None
-    return parts.scheme if url.lower().startswith(f"{parts.scheme}://") else ""
-
-
-def _own_client(kind: Any, url: str | None, timeout_s: float) -> Any:
-    """A client of valkey-py for a URL. Nothing of the URL is in what is raised: it may be the password."""
-    from valkey.exceptions import ValkeyError
-
-    url = checked_url(url)
-    options = _options(url, timeout_s)
-    try:
-        client = kind.from_url(url, **options)
-        # A pool reads the URL's options only when it connects; making a connection, without connecting it,
-        # finds out now what is unknown or cannot be read.
-        client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
-        (urlsplit(url).hostname or "").encode("idna")
-    except (TypeError, ValueError, ValkeyError):
-        raise InvalidInput(
-            "url: the host or an option cannot be read; it is scheme://host:port/database?option=value"
-        ) from None
-    return client
-
-
-def _options(url: str, timeout_s: float) -> dict[str, Any]:
-    check_seconds("timeout_s", timeout_s, least=0.001)  # a socket takes 0 for "never wait"
-    options: dict[str, Any] = {"socket_timeout": timeout_s, "socket_connect_timeout": CONNECT_TIMEOUT_S}
-    # valkey-py refuses the word for a Unix socket, which has no peer to lose.
-    return options if url.startswith("unix:") else options | {"socket_keepalive": True}
-
-
-class _Watch:
-    """Times one operation and tells the hook and the log; names and sizes only, never contents."""
-
-    def __init__(self, name: str, index: str, hook: Hook | None) -> None:
-        self.name, self.index, self.hook = name, index, hook
-        self.commands = self.hits = 0
-        self.complete = True
-        self.started = time.perf_counter()
-
-    def tally(self, step: Step) -> None:
-        if isinstance(step, Page):
-            self.hits += len(step.items)
-        if not isinstance(step, Ask):
-            return
-        self.commands += len(step.commands)
-        if log.isEnabledFor(logging.DEBUG):
-            for command in step.commands:
-                size = sum(len(arg) for arg in command.args if isinstance(arg, (str, bytes)))
-                log.debug("%s %s: %s, %d bytes", self.name, self.index, command.args[0], size)
-
-    def result(self, result: T) -> T:
-        match result:
-            case Hits():
-                self.hits, self.complete = len(result), result.complete
-            case UpsertReport():
-                self.hits, self.complete = result.written, not result.failed
-            case bool() | None:
-                pass
-            case int():
-                self.hits = result
-            case Document():
-                self.hits = 1
-            case list():
-                found = [each for each in result if each and not isinstance(each, Exception)]
-                self.hits = sum(len(each) if isinstance(each, Hits) else 1 for each in found)
-                self.complete = all(each.complete for each in result if isinstance(each, Hits))
-        return result
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        seconds = time.perf_counter() - self.started
-        # Whoever leaves a scan early has made no error.
-        failed = kind.__name__ if kind and kind is not GeneratorExit else None
-        log.debug("%s %s: %.4f s, %d commands, %s", self.name, self.index, seconds, self.commands, failed or "done")
-        if self.hook is not None:
-            self.hook(
-                Operation(self.name, self.index, seconds, self.commands, self.hits, self.complete and not kind, failed)
-            )

@@ -16,9 +16,12 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
+from fields.errors import InvalidInput
 from retriever.errors import is_lost_connection, is_refusal
 from retriever.plans import Command
+from retriever.queries import check_seconds
 
 # Commands a piece: while the server works on one, the next is packed. Arbitrary between 8 and 64.
 _PIECE = 32
@@ -282,3 +285,68 @@ async def _has_news_async(connection: Any) -> bool:
         return bool(await connection.can_read_destructive() or await connection.can_read_destructive())
     except Exception:
         return True
+
+
+# --- a client of our own ---------------------------------------------------------------------------
+
+SCHEMES = ("valkey", "valkeys", "redis", "rediss", "unix")
+CONNECT_TIMEOUT_S = 5.0
+# Twice a search's own TIMEOUT of 5 s: an answer that the engine cut short still arrives.
+REPLY_TIMEOUT_S = 10.0
+
+
+def checked_url(url: str | None) -> str:
+    """The URL, or the environment's VALKEY_URL. InvalidInput names no more of it than its scheme."""
+    found = os.environ.get("VALKEY_URL") if url is None else url
+    if not found:
+        raise InvalidInput("no server: pass a URL, set VALKEY_URL, or start one with retriever.embedded.EmbeddedServer")
+    if not isinstance(found, str):
+        raise InvalidInput(f"url: a string expected, not {type(found).__name__}")
+    scheme = _scheme(found)
+    if scheme is None:
+        raise InvalidInput("url: host or port cannot be read; percent-encode special characters of a password")
+    if scheme not in SCHEMES:
+        raise InvalidInput(f"url: it starts with one of {', '.join(f'{each}://' for each in SCHEMES)}")
+    database = urlsplit(found).path.strip("/")
+    if scheme != "unix" and database and not database.isdecimal():  # valkey-py would take database 0
+        raise InvalidInput("url: what follows the host is the number of a database")
+    return found
+
+
+def _scheme(url: str) -> str | None:
+    """The scheme, "" where none is followed by ``://``; None where host or port cannot be read.
+
+    Told by a value and not by an error: that would carry a part of the URL, which may be of the password.
+    """
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - reading it checks it
+    except ValueError:
+        return None
+    return parts.scheme if url.lower().startswith(f"{parts.scheme}://") else ""
+
+
+def own_client(kind: Any, url: str | None, timeout_s: float) -> Any:
+    """A client of valkey-py for a URL. Nothing of the URL is in what is raised: it may be the password."""
+    from valkey.exceptions import ValkeyError
+
+    url = checked_url(url)
+    options = _options(url, timeout_s)
+    try:
+        client = kind.from_url(url, **options)
+        # A pool reads the URL's options only when it connects; making a connection, without connecting it,
+        # finds out now what is unknown or cannot be read.
+        client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
+        (urlsplit(url).hostname or "").encode("idna")
+    except (TypeError, ValueError, ValkeyError):
+        raise InvalidInput(
+            "url: the host or an option cannot be read; it is scheme://host:port/database?option=value"
+        ) from None
+    return client
+
+
+def _options(url: str, timeout_s: float) -> dict[str, Any]:
+    check_seconds("timeout_s", timeout_s, least=0.001)  # a socket takes 0 for "never wait"
+    options: dict[str, Any] = {"socket_timeout": timeout_s, "socket_connect_timeout": CONNECT_TIMEOUT_S}
+    # valkey-py refuses the word for a Unix socket, which has no peer to lose.
+    return options if url.startswith("unix:") else options | {"socket_keepalive": True}

@@ -74,7 +74,9 @@ def test_both_run_the_same_plan(name):
 
     def body(method):
         lines = inspect.getsource(method).split('"""')[-1]
-        bare = re.sub(r"\b(await|async|_async)\b|__a(?=enter|exit)", "", lines).replace("_async_iterator", "_iterator")
+        bare = re.sub(r"\b(await|async|_async)\b|__a(?=enter|exit)", "", lines).replace(
+            "async_documents", "blocking_documents"
+        )
         return re.sub(r"\s+", "", bare.replace("__enter__", "enter"))[-120:]
 
     if name not in {"__enter__", "__exit__", "close", "__repr__"}:

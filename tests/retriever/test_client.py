@@ -15,10 +15,11 @@ import valkey
 import valkey.asyncio
 
 from fields.kinds import Tag, Vector
-from retriever.client import AsyncRetriever, Retriever, checked_url
+from retriever.client import AsyncRetriever, Retriever
 from retriever.documents import Document, Hits, UpsertReport, interruption
 from retriever.engines import REDISEARCH_2
 from retriever.errors import IndexMissing, InvalidInput
+from retriever.links import checked_url
 from retriever.plans import Call, Embed, Page, Wait
 from retriever.schema import Schema
 from tests.fakes import Embedder
