@@ -38,7 +38,7 @@ from retriever.schema import Schema
 T = TypeVar("T")
 log = logging.getLogger("retriever")
 
-BATCH_SIZE = 500  # arbitrary; 2,000 gained nothing in benchmarks/upsert.py, 100 cost an eighth
+BATCH_SIZE = 500  # arbitrary; 2,000 gained nothing in benchmarks/upsert.py, 100 cost a seventh
 
 
 class Retriever:

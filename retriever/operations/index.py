@@ -101,8 +101,8 @@ def check_database(live: Live) -> Plan[None]:
         raise NotSupported(f"{engine.name} indexes database 0 only; this client is in database {live.database}")
 
 
-def _check_database(live: Live, engine: Engine) -> Plan[None]:
-    """Refuse a database whose keys the engine would index under the names of database 0's."""
+def _ask_database(live: Live, engine: Engine) -> Plan[None]:
+    """The same, asked of the server: a client that was moved by a bare SELECT does not know."""
     if engine.any_database or live.server is None or live.server.cluster:
         return
     (number,) = yield from ask_all((Command(("CLIENT", "INFO"), database),))
@@ -163,7 +163,7 @@ def create(live: Live, timeout_s: float) -> Plan[bool]:
     Answers whether this call made it.
     """
     engine = yield from search_engine(live)
-    yield from _check_database(live, engine)
+    yield from _ask_database(live, engine)
     yield from _embedder_dims(live)
     schema = live.schema
     stored, info, names = yield from ask_all(
@@ -310,7 +310,7 @@ def ready_to_write(live: Live, first_dims: int | None = None) -> Plan[Schema]:
     if live.checked:
         return live.schema
     engine = yield from search_engine(live)
-    yield from _check_database(live, engine)
+    yield from _ask_database(live, engine)
     yield from _embedder_dims(live)
     stored, info = yield from ask_all((_metadata_command(live.schema), info_command(live.schema.name)))
     _check_metadata(live.schema, stored)
@@ -341,6 +341,7 @@ def check_before_delete(live: Live) -> Plan[None]:
     if live.checked:
         return
     engine = yield from search_engine(live)
+    yield from _ask_database(live, engine)
     schema = live.schema
     stored, info, names = yield from ask_all(
         (_metadata_command(schema), info_command(schema.name), Command(("FT._LIST",), index_names))
@@ -419,6 +420,8 @@ def drop_definition(live: Live, *, delete_documents: bool) -> Plan[None]:
     """
     schema, key = live.schema, live.schema.metadata_key
     yield from check_database(live)
+    engine = yield from search_engine(live)
+    yield from _ask_database(live, engine)
     stored, info = yield from ask_all((_metadata_command(schema), info_command(schema.name)))
     raise_first(stored, but=WrongType)
     raise_first(info, but=IndexMissing)
@@ -428,7 +431,7 @@ def drop_definition(live: Live, *, delete_documents: bool) -> Plan[None]:
     if isinstance(info, IndexInfo):
         if info.name != schema.name:
             raise SchemaMismatch(f"{schema.name!r} is an alias of index {info.name!r}, which is not ours to drop")
-        if info.prefixes != (schema.prefix,) or not (described or not schema.live_differences(info)):
+        if info.prefixes != (schema.prefix,) or not (described or not schema.live_differences(info, engine)):
             raise SchemaMismatch(f"index {schema.name!r} was made by another program, or with another prefix")
     if delete_documents:
         names = yield from ask_one(Command(("FT._LIST",), index_names))

@@ -513,3 +513,10 @@ def test_too_many_alternatives_are_refused():
     ten = [reduce(or_, [(Tag("t") == f"{side}{at}") & A for at in range(10)]) for side in "vwxyz"]
     with pytest.raises(InvalidInput, match="alternatives"):
         filter_text(reduce(and_, ten))
+
+
+def test_a_product_of_alternatives_is_refused_before_it_is_made():
+    """Two nested ORs of thousands are an error at once, not millions of tuples."""
+    left, right = (reduce(or_, [(Tag("t") == f"{side}{at}") & A for at in range(3000)]) for side in "lr")
+    with pytest.raises(InvalidInput, match=r"9,000,000 or more alternatives"):
+        filter_text(left & right)

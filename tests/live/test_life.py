@@ -405,6 +405,22 @@ async def test_another_database_is_refused_also_where_the_index_is(make, schema,
         assert not other.exists(schema.metadata_key)
 
 
+def test_a_client_moved_by_select_neither_drops_nor_deletes(docs, url, schema):
+    """A client that was moved by SELECT says database 0 and is in 1: what would destroy asks the server."""
+    with valkey.Valkey.from_url(url, single_connection_client=True) as client:
+        client.execute_command("SELECT", 1)
+        moved = Retriever(client, schema)
+        for call in (
+            lambda: moved.delete(filter={"category": "db"}),
+            lambda: moved.drop_index(),
+            lambda: moved.drop_index(delete_documents=True),
+        ):
+            with pytest.raises(NotSupported, match="database 0 only; this client is in database 1"):
+                call()
+    with Retriever.connect(url, schema) as at_home:
+        assert at_home.count() == 0  # it is still there
+
+
 # --- describe, missing ----------------------------------------------------------------------------
 
 

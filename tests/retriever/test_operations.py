@@ -938,9 +938,9 @@ def delete_by_filter(known=None):
 @pytest.mark.parametrize("looked", [[METADATA, INFO, [b"ours"]], [[], INFO, [b"ours"]], [METADATA, MISSING, []]])
 def test_a_filter_is_compared_before_it_deletes(looked):
     """Of an index that was not looked at, metadata and definition are read first; each alone may do."""
-    deleted, steps = play(delete_by_filter(), [HELLO], looked, [[b"0", [b"ours:1"]]], [DOCUMENT[:-1]], [1])
+    deleted, steps = play(delete_by_filter(), [HELLO], [CLIENT], looked, [[b"0", [b"ours:1"]]], [DOCUMENT[:-1]], [1])
     assert deleted == 1
-    assert [words(step) for step in steps[1:3]] == [["HGETALL", "FT.INFO", "FT._LIST"], ["SCAN"]]
+    assert [words(step) for step in steps[2:4]] == [["HGETALL", "FT.INFO", "FT._LIST"], ["SCAN"]]
 
 
 @pytest.mark.parametrize(
@@ -957,13 +957,13 @@ def test_a_filter_is_compared_before_it_deletes(looked):
 def test_a_filter_of_another_index_deletes_nothing(schema, looked, reason):
     """What was declared is not what is live, or stored of a lost index: no key is walked, let alone deleted."""
     with pytest.raises(SchemaMismatch, match=reason):
-        play(delete_by_filter(Live(schema)), [HELLO], looked)
+        play(delete_by_filter(Live(schema)), [HELLO], [CLIENT], looked)
 
 
 def test_a_filter_deletes_nothing_of_an_index_it_overlaps():
     """Where no index has the name, a prefix that begins another's would mean the other's documents."""
     with pytest.raises(InvalidInput, match="overlaps"):
-        play(delete_by_filter(), [HELLO], [[], MISSING, [b"other"]], [with_prefix(b"ours:x:")])
+        play(delete_by_filter(), [HELLO], [CLIENT], [[], MISSING, [b"other"]], [with_prefix(b"ours:x:")])
 
 
 def test_a_refused_deletion_is_raised():
