@@ -1,15 +1,27 @@
 # make demo: see it work.  make test: the whole test suite.  make check: lint, types, import contracts.
+# make test-models: the tests with real models of sentence-transformers, which bring torch.
+# make test-clients: the live tests over every kind of client that can be borrowed, about 15 minutes.
 # make bench: ratios against the raw client, about three minutes.
+# make soak: readers and writers at once on one index for ten minutes, and what must hold then; SOAK_S=60 for one.
 # make test-live: the live tests against VALKEY_URL's server.  make test-docker: against each of docker/compose*.yaml.
 # PYTHON chooses the interpreter (3.11 or newer): make test PYTHON=python3.13
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# An environment of its own: 1.8 GB of torch and models, which nothing else needs, and what is tested without them
+# is tested where they are not.
+MODELS := .venv-models
+MODELS_PIP := $(MODELS)/bin/python -m pip --disable-pip-version-check
+# The version that the tests were written with. On Linux the package index has it with CUDA, several GB; PyTorch's
+# own index has the build for the CPU, whose version, 2.13.0+cpu, is the higher one. Where that index cannot be
+# reached pip says so and takes what there is.
+TORCH := torch==2.13.0
+TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
 COMPOSE := $(wildcard docker/compose*.yaml)
 
-.PHONY: demo test test-pure test-embedded test-live test-docker url wheel bench check lint types contracts clean
+.PHONY: demo test test-pure test-embedded test-models test-clients test-live test-docker url wheel bench soak check lint types contracts clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/retriever demo
@@ -23,6 +35,15 @@ test-pure: $(VENV)/.dev
 
 test-embedded: $(VENV)/.dev
 	env -u VALKEY_URL $(BIN)/pytest -m live
+
+# Budgets on two cores, pip's cache filled: make check 1.5 minutes, make test 5, make test-models 5 with its
+# installation; 15 in all with what is left for a slow machine.
+test-models: $(MODELS)/.models
+	$(MODELS)/bin/pytest tests/models
+
+# Sixteen times: valkey-py and redis-py, blocking and awaited, RESP2 and RESP3, decoding or not.
+test-clients: $(VENV)/.dev
+	env -u VALKEY_URL CLIENTS=all $(BIN)/pytest -m borrowed
 
 wheel: $(VENV)/.dev
 	$(BIN)/hatchling build -d dist
@@ -48,6 +69,11 @@ bench: $(VENV)/.demo
 	$(BIN)/python benchmarks/upsert.py
 	$(BIN)/python benchmarks/recall.py
 
+SOAK_S := 600
+
+soak: $(VENV)/.demo
+	$(BIN)/python benchmarks/soak.py --seconds $(SOAK_S)
+
 check: lint types contracts
 
 lint: $(VENV)/.dev
@@ -62,7 +88,7 @@ contracts: $(VENV)/.dev
 	$(BIN)/lint-imports --no-logo
 
 clean:
-	rm -rf $(VENV) dist
+	rm -rf $(VENV) $(MODELS) dist
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/pip
 	@echo "Installing into $(VENV): about 135 MB to download the first time ..."
@@ -76,8 +102,16 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	@$(PIP) install --quiet -e '.[embedded,cli]' --group test --group lint
 	@touch $@ $(VENV)/.demo
 
-$(BIN)/pip:
+# Without dependencies, so that PyTorch's index is asked for torch alone; the next line brings them.
+$(MODELS)/.models: pyproject.toml | $(MODELS)/bin/pip
+	@echo "Installing into $(MODELS), with torch: about 450 MB to download the first time ..."
+	@$(MODELS_PIP) install --quiet 'pip>=25.1'
+	@$(MODELS_PIP) install --quiet --no-deps --extra-index-url $(TORCH_INDEX) $(TORCH)
+	@$(MODELS_PIP) install --quiet -e '.[embedded,sentence-transformers]' --group models
+	@touch $@
+
+%/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Python 3.11 or newer is needed, and $(PYTHON) is not; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
-	@$(PYTHON) -m venv $(VENV) || { \
+	@$(PYTHON) -m venv $* || { \
 		echo "$(PYTHON) cannot make an environment; on Debian and Ubuntu: sudo apt install python3-venv" >&2; exit 1; }

@@ -1,4 +1,4 @@
-"""What the three benchmarks share: a server, documents, rounds in shuffled order, tables, peers.
+"""What the benchmarks share: a server, documents, rounds in shuffled order, tables, peers.
 
 Rule: numbers are compared within one run only. In every round each side does the same work, in an
 order drawn anew; a side is compared with the raw client round by round, and the median of those
@@ -7,21 +7,27 @@ ratios is reported with its quartiles, so that a machine that is busy for a whil
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import importlib.metadata
 import json
+import multiprocessing
 import os
 import random
+import socket
 import time
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 import numpy.typing as npt
+from valkey import ConnectionPool
 from valkey.exceptions import ResponseError
 from valkey.utils import LIBVALKEY_AVAILABLE
 
@@ -66,6 +72,61 @@ def server_url() -> Iterator[str]:
         yield embedded
 
 
+@contextlib.contextmanager
+def delayed(url: str, seconds: float) -> Iterator[str]:
+    """The URL of a proxy before a server, as if that were farther away: each command arrives so much later.
+
+    A process of its own, so that its work is not in what is measured. Not for TLS: the name would be another.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        process = multiprocessing.get_context("spawn").Process(
+            target=_delay, args=(listener, url, seconds), daemon=True
+        )
+        process.start()
+        parts = urlsplit(url)
+        user = parts.netloc.rpartition("@")[0] + "@" if "@" in parts.netloc else ""
+        here = f"{user}127.0.0.1:{listener.getsockname()[1]}"
+        unix = parts.scheme == "unix"
+        yield urlunsplit(("valkey" if unix else parts.scheme, here, "" if unix else parts.path, parts.query, ""))
+        process.terminate()
+        process.join()
+
+
+def _delay(listener: socket.socket, url: str, seconds: float) -> None:
+    pool: Any = ConnectionPool  # its methods have no types
+    upstream = pool.from_url(url).connection_kwargs
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # asyncio does it for sockets that say they are TCP, which those of create_server do not; else replies
+        # wait up to 40 ms for an acknowledgement.
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if "path" in upstream:
+            replies, commands = await asyncio.open_unix_connection(upstream["path"])
+        else:
+            replies, commands = await asyncio.open_connection(upstream["host"], upstream.get("port", 6379))
+        await asyncio.gather(_pump(reader, commands, seconds), _pump(replies, writer, 0))
+
+    async def serve() -> None:
+        server = await asyncio.start_server(accept, sock=listener)
+        await server.serve_forever()
+
+    asyncio.run(serve())
+
+
+async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter, seconds: float) -> None:
+    """Pass bytes on; what comes meanwhile is not held up twice."""
+    under_way: deque[bytes] = deque()
+    later = asyncio.get_running_loop().call_later
+    with contextlib.suppress(OSError):
+        while data := await source.read(65536):
+            if seconds:
+                under_way.append(data)
+                later(seconds, lambda: target.write(under_way.popleft()))
+            else:
+                target.write(data)
+    target.close()
+
+
 def clustered(count: int, seed: int = SEED) -> Matrix:
     """Vectors around CLUSTERS centres of length 1, each off its centre by a vector of about length 1.
 
@@ -85,6 +146,45 @@ def texts(count: int) -> list[str]:
     words = [word for line in corpus.read_text("utf-8").splitlines() for word in json.loads(line)["text"].split()]
     rng = random.Random(SEED)
     return [f"{at} " + " ".join(rng.choices(words, k=WORDS - 1)) for at in range(count)]
+
+
+VOCABULARY = 30_000
+TOPICS = 500
+
+
+def zipf_texts(count: int) -> list[str]:
+    """Made texts of WORDS words: the word of rank r is about as frequent as 1 / r, as in any language.
+
+    Half of a text's words are of its topic, which has 200 words of its own, drawn as often as their rank says: so
+    words come together more often than by chance, as they do in texts that people write.
+    """
+    rng = np.random.default_rng(SEED)
+    share = 1 / np.arange(1, VOCABULARY + 1)
+    share /= share.sum()
+    topics = np.array([rng.choice(VOCABULARY, 200, replace=False, p=share) for _ in range(TOPICS)])
+    common = rng.choice(VOCABULARY, (count, WORDS), p=share)
+    of_topic = topics[rng.integers(TOPICS, size=count)[:, np.newaxis], rng.integers(200, size=(count, WORDS))]
+    ranks = np.where(rng.random((count, WORDS)) < 0.5, of_topic, common)
+    return [" ".join(f"w{rank}" for rank in row) for row in ranks.tolist()]
+
+
+def zipf_queries(texts: Sequence[str], count: int) -> dict[str, list[str]]:
+    """Kind -> queries of made text: of a document's words, of common, of rare, of a few that are in very many."""
+    rng = random.Random(SEED)
+    frequency = Counter(word for text in texts for word in set(text.split()))
+    by_frequency = [word for word, _ in frequency.most_common()]
+
+    def words_in(least: float, most: float) -> list[str]:
+        """Words that such a share of the documents holds."""
+        return [word for word in by_frequency if least <= frequency[word] / len(texts) <= most]
+
+    common, rare, broad = words_in(0.05, 1), words_in(0.0005, 0.003), words_in(0.08, 0.16)
+    return {
+        "natural": [" ".join(rng.sample(rng.choice(texts).split(), 8)) for _ in range(count)],
+        "common words": [" ".join(rng.sample(common, 5)) for _ in range(count)],
+        "selective": [" ".join(rng.sample(rare, 4)) for _ in range(count)],
+        "broad": [" ".join(rng.sample(broad, min(3, len(broad)))) for _ in range(count)],
+    }
 
 
 def documents(count: int) -> list[Document]:

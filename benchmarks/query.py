@@ -2,7 +2,7 @@
 
 Every side asks one and the same HNSW index (EF_RUNTIME 100) of 10,000 documents. The raw client gets
 finished arguments and leaves the reply as it came; ours starts from a row of a float32 matrix and ends
-with Hits. See README.md.
+with Hits. Then the same over redis-py, many queries at once, and many in one call. See README.md.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import contextlib
 import gc
+import importlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,9 @@ WARM_UP = 50  # queries of each side before the first round
 
 OURS, BETTERDB, REDISVL = "ours", "betterdb-retrieval", "redisvl"
 BORROWED = "ours, on the raw side's client"  # OURS is on connect()'s own
+CONCURRENT = 16  # queries of an event loop under way at once
+TOGETHER = 10  # queries of one query_many
+FARTHER_S = 0.001
 
 
 def main() -> None:
@@ -78,11 +82,12 @@ async def compare(url: str, client: Client, retriever: Retriever, rounds: int, o
 
             awaited = async_sides(index, async_client, async_retriever, commands, vectors, category)
             check(category, {name: await side(0) for name, side in awaited.items()})
-            for side in awaited.values():
-                for number in range(WARM_UP):
-                    await side(number)
+            await warm_up_async(awaited)
             timings = await harness.measure_async(awaited, rounds=rounds, operations=operations)
             print_rows(f"Async, {title}", timings, most)
+        await compare_redis(url, raw_commands(client, vectors, None), vectors, rounds, operations)
+        await compare_concurrent(async_client, async_retriever, raw_commands(client, vectors, None), vectors, rounds)
+        compare_together(url, vectors, rounds)
         print(f"\nours on a recorded reply, nothing waited for: {recorded_us(client, vectors[0]):.0f} us")
 
 
@@ -90,6 +95,90 @@ def warm_up(sides: Mapping[str, Side]) -> None:
     for side in sides.values():
         for number in range(WARM_UP):
             side(number)
+
+
+async def warm_up_async(sides: Mapping[str, AsyncSide]) -> None:
+    for side in sides.values():
+        for number in range(WARM_UP):
+            await side(number)
+
+
+async def compare_redis(
+    url: str, commands: Sequence[tuple[Any, ...]], vectors: harness.Matrix, rounds: int, operations: int
+) -> None:
+    """Raw redis-py, and ours on its clients."""
+    if not harness.version("redis"):
+        print("\nredis-py is not installed (pip install redis adds it)")
+        return
+    redis, rows = importlib.import_module("redis"), list(vectors)
+    address = url.replace("valkeys://", "rediss://").replace("valkey://", "redis://")
+    with redis.Redis.from_url(address) as client:
+        send, query = client.execute_command, Retriever(client, SCHEMA).query
+        sides: dict[str, Side] = {
+            "raw": lambda at: send(*commands[at]),
+            BORROWED: lambda at: query(vector=rows[at], k=K),
+        }
+        warm_up(sides)
+        timings = harness.measure(sides, rounds=rounds, operations=operations)
+        print_rows(f"Blocking, plain, {redis_py()}", timings, 1.20, most_us=None)
+    async with importlib.import_module("redis.asyncio").Redis.from_url(address) as client:
+        asend, aquery = client.execute_command, AsyncRetriever(client, SCHEMA).query
+        awaited: dict[str, AsyncSide] = {
+            "raw": lambda at: asend(*commands[at]),
+            BORROWED: lambda at: aquery(vector=rows[at], k=K),
+        }
+        await warm_up_async(awaited)
+        timings = await harness.measure_async(awaited, rounds=rounds, operations=operations)
+        print_rows(f"Async, plain, {redis_py()}", timings, 1.20, most_us=None)
+
+
+def redis_py() -> str:
+    parser = f"hiredis {harness.version('hiredis')}" if harness.version("hiredis") else "its pure-Python parser"
+    return f"raw: redis-py {harness.version('redis')} with {parser}"
+
+
+async def compare_concurrent(
+    client: Client,
+    retriever: AsyncRetriever,
+    commands: Sequence[tuple[Any, ...]],
+    vectors: harness.Matrix,
+    rounds: int,
+) -> None:
+    """How many queries an event loop gets answered that has many under way."""
+    rows, count = list(vectors), len(vectors)
+    send, query, borrowing = client.execute_command, retriever.query, AsyncRetriever(client, SCHEMA).query
+
+    def some(at: int) -> list[int]:
+        return [(at * CONCURRENT + each) % count for each in range(CONCURRENT)]
+
+    sides: dict[str, AsyncSide] = {
+        "raw": lambda at: asyncio.gather(*(send(*commands[each]) for each in some(at))),
+        OURS: lambda at: asyncio.gather(*(query(vector=rows[each], k=K) for each in some(at))),
+        BORROWED: lambda at: asyncio.gather(*(borrowing(vector=rows[each], k=K) for each in some(at))),
+    }
+    await warm_up_async(sides)
+    timings = await harness.measure_async(sides, rounds=rounds, operations=5)
+    print_throughput(f"{CONCURRENT} concurrent async queries", timings, "raw", CONCURRENT, 0.85)
+
+
+def compare_together(url: str, vectors: harness.Matrix, rounds: int) -> None:
+    """What one round trip saves over many, to a server that is not on this machine."""
+    rows, count = list(vectors), len(vectors)
+    with harness.delayed(url, FARTHER_S) as farther, Retriever.connect(farther, SCHEMA) as retriever:
+
+        def some(at: int) -> list[Any]:
+            return [rows[(at * TOGETHER + each) % count] for each in range(TOGETHER)]
+
+        sides: dict[str, Side] = {
+            "one by one": lambda at: [retriever.query(vector=row, k=K) for row in some(at)],
+            "query_many": lambda at: retriever.query_many([{"vector": row, "k": K} for row in some(at)]),
+        }
+        alone, together = (side(0) for side in sides.values())
+        if [list(hits) for hits in alone] != [list(hits) for hits in together]:
+            raise SystemExit("query_many found something else than its queries one by one")
+        timings = harness.measure(sides, rounds=rounds, operations=5)
+    title = f"query_many of {TOGETHER} through a proxy that adds {1e3 * FARTHER_S:g} ms"
+    print_throughput(title, timings, "one by one", TOGETHER, 3)
 
 
 class Recorder:
@@ -205,12 +294,25 @@ def check(category: str | None, answers: Mapping[str, Any]) -> None:
             raise SystemExit(f"{name} found {sorted(ids)}, the raw client {sorted(found['raw'])} ({category=})")
 
 
-def print_rows(title: str, timings: Mapping[str, Timings], most: float) -> None:
+def print_throughput(title: str, timings: Mapping[str, Timings], base: str, queries: int, least: float) -> None:
+    """Queries a second of each side, which sent so many in each operation."""
+    rows = []
+    for name, side in timings.items():
+        rate = harness.spread([queries / each for each in side.wall])
+        row = [name, f"{rate:.0f}", "", ""]
+        if name != base:
+            ratio = harness.ratios(timings[base].wall, side.wall)  # by time: upside down, it is by throughput
+            row[2:] = [f"{ratio:.2f}", harness.verdict(ratio.median, least=least)]
+        rows.append(row)
+    harness.print_table(title, ["side", "queries/s", f"times {base}", "target"], rows)
+
+
+def print_rows(title: str, timings: Mapping[str, Timings], most: float, most_us: float | None = 40) -> None:
     raw = timings["raw"]
     rows = []
     for name in ("raw", OURS, BORROWED, BETTERDB, REDISVL):
         if name not in timings:
-            if harness.version(name):
+            if OURS in timings and harness.version(name):
                 rows.append([name, "not offered", "", "", "", "", ""])
             continue
         side = timings[name]
@@ -223,7 +325,9 @@ def print_rows(title: str, timings: Mapping[str, Timings], most: float) -> None:
             row[2:4] = [f"{ratio:.2f}", f"{over:.0f}"]
             row[5] = f"{over_cpu.median:.0f}"
             if name in (OURS, BORROWED):
-                limits = (harness.verdict(ratio.median, most=most), harness.verdict(over.median, most=40, unit=" us"))
+                limits = [harness.verdict(ratio.median, most=most)]
+                if most_us is not None:
+                    limits.append(harness.verdict(over.median, most=most_us, unit=" us"))
                 row[6] = ", ".join(limits)
         rows.append(row)
     head = ["side", "p50, us", "times raw", "over raw, us", "client CPU, us", "over raw", "target"]

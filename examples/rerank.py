@@ -24,10 +24,8 @@ def occurrences(text, hits):
     return [(hit, sum(hit.text.count(word) for word in wanted)) for hit in hits]
 
 
-# A cross-encoder (pip install sentence-transformers) would be:
-#     model = CrossEncoder("cross-encoder/ms-marco-MiniLM-L6-v2")
-#     def cross_encoder(text, hits):
-#         return zip(hits, model.predict([(text, hit.text) for hit in hits]))
+# A cross-encoder (pip install 'valkey-retriever[sentence-transformers]') would be:
+#     rerank=CrossEncoderReranker("cross-encoder/ms-marco-MiniLM-L6-v2")
 
 with ExitStack() as stack:
     url = os.environ.get("VALKEY_URL") or stack.enter_context(EmbeddedServer())

@@ -318,6 +318,22 @@ def filter_text(filter: Filter) -> str:
     return _answerable(filter)._text()
 
 
+def filter_alternatives(filter: Filter) -> tuple[list[str], bool]:
+    """The filter as one or more alternatives in query syntax, each one group; and whether a negation is among them.
+
+    For whoever joins it with clauses of his own: where there is a negation, only the form
+    ``(alternative (a|b))|(alternative (a|b))`` is answered rightly by RediSearch, whose errors ``_answerable``
+    describes; without one, ``(filter a)|(filter b)`` is too.
+    """
+    form = _answerable(filter) if isinstance(filter, _Group) else filter
+    parts = form.parts if isinstance(form, _Group) else (form,)
+    leaves = [leaf for part in parts for leaf in (part.parts if isinstance(part, _Group) else (part,))]
+    negated = any(isinstance(leaf, _Not) for leaf in leaves)
+    if negated and isinstance(form, _Group) and form.operator == "or":
+        return [part._text() if isinstance(part, _Group) else f"({part._text()})" for part in parts], True
+    return [form._text() if isinstance(form, _Group) else f"({form._text()})"], negated
+
+
 def _answerable(group: _Group) -> _Group:
     """The group in a form that RediSearch answers rightly.
 

@@ -22,10 +22,12 @@ from fields.analysis import Analysis
 from fields.filters import Filter
 from fields.kinds import Numeric, Stored, Tag, Text, Vector
 from fields.names import SCORE_FIELD, TEXT_FIELD
+from retriever.cached import AsyncCachedEmbedder, CachedEmbedder
 from retriever.client import AsyncRetriever, Retriever
 from retriever.documents import (
     Document,
     Failure,
+    FusedHit,
     Hit,
     Hits,
     IndexReport,
@@ -36,7 +38,14 @@ from retriever.documents import (
 )
 from retriever.embedded import EmbeddedServer
 from retriever.embedders import Embedder, LocalEmbedder
-from retriever.engines import REDIS_8, REDISEARCH_2, VALKEY_SEARCH_1_0, VALKEY_SEARCH_1_2, Engine
+from retriever.engines import (
+    REDIS_8,
+    REDISEARCH_2,
+    VALKEY_SEARCH_1_0,
+    VALKEY_SEARCH_1_2,
+    VALKEY_SEARCH_1_3,
+    Engine,
+)
 from retriever.errors import (
     IndexMissing,
     InvalidInput,
@@ -49,6 +58,9 @@ from retriever.errors import (
     SearchTimeout,
     ServerError,
 )
+from retriever.fusion import Append, Linear, Rrf, rrf
+from retriever.models import CrossEncoderReranker, SentenceTransformerEmbedder
+from retriever.operations.retrieve import Retrieval
 from retriever.operations.search import Query
 from retriever.queries import build_ft_search_query
 from retriever.rerankers import Reranker
@@ -61,20 +73,27 @@ __all__ = [
     "TEXT_FIELD",
     "VALKEY_SEARCH_1_0",
     "VALKEY_SEARCH_1_2",
+    "VALKEY_SEARCH_1_3",
     "Analysis",
+    "Append",
+    "AsyncCachedEmbedder",
     "AsyncRetriever",
+    "CachedEmbedder",
+    "CrossEncoderReranker",
     "Document",
     "EmbeddedServer",
     "Embedder",
     "Engine",
     "Failure",
     "Filter",
+    "FusedHit",
     "Hit",
     "Hits",
     "IndexMissing",
     "IndexReport",
     "Interruption",
     "InvalidInput",
+    "Linear",
     "LocalEmbedder",
     "MissingExtra",
     "NotSupported",
@@ -84,11 +103,14 @@ __all__ = [
     "Query",
     "ReplyError",
     "Reranker",
+    "Retrieval",
     "Retriever",
     "RetrieverError",
+    "Rrf",
     "Schema",
     "SchemaMismatch",
     "SearchTimeout",
+    "SentenceTransformerEmbedder",
     "ServerError",
     "Stored",
     "Tag",
@@ -98,4 +120,5 @@ __all__ = [
     "build_ft_create_args",
     "build_ft_search_query",
     "interruption",
+    "rrf",
 ]

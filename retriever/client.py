@@ -22,13 +22,26 @@ from typing import Any, Self, TypeVar, overload
 import numpy.typing as npt
 
 from fields.errors import InvalidInput
-from retriever.documents import Document, Hit, Hits, IndexReport, UpsertReport
+from retriever.documents import Document, FusedHit, Hit, Hits, IndexReport, UpsertReport
 from retriever.drivers import NOTHING, AsyncDriver, Driver, Hook, Watch, async_documents, blocking_documents
 from retriever.embedders import Embedder, embed_function, embedder_dims, embedder_name, is_async
 from retriever.engines import Engine
-from retriever.links import REPLY_TIMEOUT_S, AsyncClientLink, AsyncOwnLink, ClientLink, OwnLink, own_client
-from retriever.operations import index, read, search, write
+from retriever.fusion import CHANNELS, Fusion
+from retriever.links import (
+    REPLY_TIMEOUT_S,
+    AsyncClientLink,
+    AsyncClusterLink,
+    AsyncOwnLink,
+    ClientLink,
+    ClusterLink,
+    OwnLink,
+    is_cluster,
+    own_client,
+    own_cluster,
+)
+from retriever.operations import index, read, retrieve, search, write
 from retriever.operations.index import WAIT_S, Live
+from retriever.operations.retrieve import Retrieval
 from retriever.operations.search import Query
 from retriever.plans import Plan, watched
 from retriever.queries import FilterSpec, check_seconds
@@ -44,13 +57,16 @@ BATCH_SIZE = 500  # arbitrary; 2,000 gained nothing in benchmarks/upsert.py, 100
 class Retriever:
     """A declared index on a server, blocking.
 
-    ``Retriever(client, schema)`` borrows a valkey-py client and never closes it;
+    ``Retriever(client, schema)`` borrows a client of valkey-py or redis-py, standalone or cluster, and never closes it;
     ``Retriever.connect(url, schema)`` makes one and owns it. Making either does no I/O.
 
     embed: texts -> array of shape (n, dims); see ``Embedder``. rerank: see ``Reranker``.
     engine: a row of ``retriever.engines`` instead of what the server says it is.
     on_operation: called after each operation with an ``Operation``; what it raises is raised.
-    Safe to share between threads. Raises TypeError for an async client or function.
+    A borrowed client's own retries hold for every command. Each may be repeated; what a call says that it did
+    (``create_index``, ``delete``) is then what the repeated command did. Safe to share between threads if the
+    client is, as all are but valkey-py's ``single_connection_client``.
+    Raises TypeError for an async client or function.
     """
 
     def __init__(
@@ -66,7 +82,7 @@ class Retriever:
         _check_client(client, blocking=True)
         self._live = _live(client, schema, embed, rerank, engine, blocking=True)
         self._rerank = rerank
-        self._driver = Driver(ClientLink(client), embed)
+        self._driver = Driver(ClusterLink(client) if is_cluster(client) else ClientLink(client), embed)
         self._hook = _checked_hook(on_operation)
 
     @classmethod
@@ -79,19 +95,24 @@ class Retriever:
         rerank: Reranker | None = None,
         engine: Engine | None = None,
         on_operation: Hook | None = None,
+        cluster: bool = False,
         timeout_s: float = REPLY_TIMEOUT_S,
     ) -> Self:
         """A retriever with a client of its own, closed by ``close()`` or the end of a ``with`` block.
 
-        url: ``valkey://``, ``redis://`` or ``unix://``; None takes the environment's ``VALKEY_URL``.
+        url: ``valkey://``, ``redis://``, with TLS ``valkeys://``, ``rediss://``, or ``unix://``; None takes the
+            environment's ``VALKEY_URL``.
+        cluster: the server is a node of a cluster; the others are asked for through it.
         timeout_s: seconds to wait for a reply, > 0; connecting has 5. A broken connection is tried once
         more for what may be sent twice.
         """
-        from valkey import Valkey
+        from valkey import Valkey, ValkeyCluster
 
         client = own_client(Valkey, url, timeout_s)
         retriever = cls(client, schema, embed=embed, rerank=rerank, engine=engine, on_operation=on_operation)
-        retriever._driver.link = OwnLink(client)
+        retriever._driver.link = (
+            ClusterLink(make=own_cluster(ValkeyCluster, client, url, timeout_s)) if cluster else OwnLink(client)
+        )
         return retriever
 
     def query(
@@ -153,6 +174,83 @@ class Retriever:
         """
         return self._run("query_many", search.query_many(self._live, self._rerank, queries))
 
+    def retrieve(
+        self,
+        *,
+        text: str | None = None,
+        vector: npt.ArrayLike | None = None,
+        k: int = 10,
+        filter: FilterSpec = None,
+        fusion: str | Fusion = "rrf",
+        channels: Iterable[str] = CHANNELS,
+        depth: int | None = None,
+        max_distance: float | None = None,
+        min_text_score: float | None = None,
+        rerank: Reranker | bool | None = None,
+        candidates: int | None = None,
+        diversity: float | None = None,
+        collapse: str | None = None,
+        expand: Callable[[str], Any] | None = None,
+        return_fields: Iterable[str] | None = None,
+        strict: bool = False,
+        ef_runtime: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Hits[FusedHit]:
+        """The k best by words and by meaning, fused; every hit says why it is there: ``hit.explain()``.
+
+        Two round trips: both channels at once, then the winners' fields; one more when a word is first seen.
+        Needs ``Schema(analysis=Analysis())`` for words, an embedder or ``vector=`` for meaning; what is there runs.
+
+        text, vector: one or both; with both the embedder is not called. channels: narrows it to one of them.
+        k: 1 to 10,000. filter: as in ``query``, on both channels, before the cut.
+        fusion: "rrf" (ranks alone), "linear" (scores, each brought to 0..1), "append" (the k nearest, then the first
+            10 text hits that are not among them); Rrf(k=, weights=), Linear(alpha=), Append(extra=); or a function.
+        depth: how many each channel ranks, at least k; max(50, 4k) unless said.
+        max_distance: drops what the vector channel finds farther away; min_text_score: what the text channel scores
+            lower. Each is of one channel: what the other one found stays.
+        rerank, candidates: as in ``query``, after fusion; "append" reranks the nearest only.
+        diversity: 0 to 1, how much a hit that resembles those before it gives way (MMR with lambda = 1 - diversity).
+        collapse: a TAG field of one value; the best hit of each value stays and counts the others in ``collapsed``.
+        expand: text -> more texts (up to 16), each searched in the same round trips and fused by rrf.
+        return_fields, ef_runtime, timeout_ms: as in ``query``.
+        strict: raise where otherwise one channel's failure leaves ``complete=False`` and a reason.
+        Order, ids, scores, ``channels``, ``ranks`` are stable; ``stats``, ``reasons`` and ``explain()`` are for people.
+        Raises InvalidInput before any I/O, also for a text without terms where no vector helps; NotSupported for words
+        on an engine without TEXT fields; IndexMissing, ServerError.
+        """
+        return self._run(
+            "retrieve",
+            retrieve.retrieve(
+                self._live,
+                self._rerank,
+                text=text,
+                vector=vector,
+                k=k,
+                filter=filter,
+                fusion=fusion,
+                channels=channels,
+                depth=depth,
+                max_distance=max_distance,
+                min_text_score=min_text_score,
+                rerank=rerank,
+                candidates=candidates,
+                diversity=diversity,
+                collapse=collapse,
+                expand=expand,
+                return_fields=return_fields,
+                strict=strict,
+                ef_runtime=ef_runtime,
+                timeout_ms=timeout_ms,
+            ),
+        )
+
+    def retrieve_many(self, queries: Iterable[Retrieval]) -> list[Hits[FusedHit] | Exception]:
+        """Many retrievals in shared embedder calls and round trips; each has its own hits or its own error.
+
+        queries: mappings of ``retrieve``'s arguments, ``[{"text": "a", "k": 5}, {"vector": v}]``.
+        """
+        return self._run("retrieve_many", retrieve.retrieve_many(self._live, self._rerank, queries))
+
     def upsert(
         self,
         documents: Iterable[Document],
@@ -167,7 +265,8 @@ class Retriever:
         Each batch is checked and embedded whole before its first write; an id may be in a batch once.
         No reader sees half of a document. on_batch: told the ids of each batch that was written.
         The report names every document that the server refused. Whatever stops the upsert is raised
-        as it is and carries how far it came: see ``interruption``; running it again is safe.
+        as it is and carries how far it came: see ``interruption``; running it again is safe. IndexMissing
+        after a batch: somebody has removed the index; ``create_index()`` finds what was written.
         """
         plan = write.upsert(self._live, batch_size=batch_size, on_batch=on_batch)
         return self._run("upsert", plan, blocking_documents(documents))
@@ -232,7 +331,8 @@ class Retriever:
         """Make the index if there is none; answers whether this call made it. Safe to call at any time.
 
         An index that is there is compared: SchemaMismatch says what differs. Documents that are there
-        already are indexed; waits for that up to timeout_s, and queries say so if it was not enough.
+        already are indexed; waits for that up to timeout_s, and queries say so if it was not enough. A server
+        that is still loading its data is waited for as well; any other call raises the client's own error.
         Raises NotSupported without a search module, InvalidInput if the prefix overlaps another index's.
         """
         return self._run("create_index", index.create(self._live, check_seconds("timeout_s", timeout_s)))
@@ -291,8 +391,8 @@ class Retriever:
 class AsyncRetriever:
     """A declared index on a server, awaited. The same operations as Retriever's, with ``await``.
 
-    Takes a client of ``valkey.asyncio``; embed and rerank may be async, and run in a thread if they are
-    not. Holds nothing that belongs to an event loop but its client.
+    Takes a client of ``valkey.asyncio`` or ``redis.asyncio``; embed and rerank may be async, and run in a
+    thread if they are not. Holds nothing that belongs to an event loop but its client.
     """
 
     def __init__(
@@ -308,7 +408,7 @@ class AsyncRetriever:
         _check_client(client, blocking=False)
         self._live = _live(client, schema, embed, rerank, engine, blocking=False)
         self._rerank = rerank
-        self._driver = AsyncDriver(AsyncClientLink(client), embed)
+        self._driver = AsyncDriver(AsyncClusterLink(client) if is_cluster(client) else AsyncClientLink(client), embed)
         self._hook = _checked_hook(on_operation)
 
     @classmethod
@@ -321,14 +421,19 @@ class AsyncRetriever:
         rerank: Reranker | None = None,
         engine: Engine | None = None,
         on_operation: Hook | None = None,
+        cluster: bool = False,
         timeout_s: float = REPLY_TIMEOUT_S,
     ) -> Self:
         """A retriever with a client of its own; no await, it does no I/O. See ``Retriever.connect``."""
-        from valkey.asyncio import Valkey
+        from valkey.asyncio import Valkey, ValkeyCluster
 
         client = own_client(Valkey, url, timeout_s)
         retriever = cls(client, schema, embed=embed, rerank=rerank, engine=engine, on_operation=on_operation)
-        retriever._driver.link = AsyncOwnLink(client)
+        retriever._driver.link = (
+            AsyncClusterLink(make=own_cluster(ValkeyCluster, client, url, timeout_s))
+            if cluster
+            else AsyncOwnLink(client)
+        )
         return retriever
 
     async def query(
@@ -369,6 +474,59 @@ class AsyncRetriever:
     async def query_many(self, queries: Iterable[Query]) -> list[Hits[Hit] | Exception]:
         """See ``Retriever.query_many``."""
         return await self._run("query_many", search.query_many(self._live, self._rerank, queries))
+
+    async def retrieve(
+        self,
+        *,
+        text: str | None = None,
+        vector: npt.ArrayLike | None = None,
+        k: int = 10,
+        filter: FilterSpec = None,
+        fusion: str | Fusion = "rrf",
+        channels: Iterable[str] = CHANNELS,
+        depth: int | None = None,
+        max_distance: float | None = None,
+        min_text_score: float | None = None,
+        rerank: Reranker | bool | None = None,
+        candidates: int | None = None,
+        diversity: float | None = None,
+        collapse: str | None = None,
+        expand: Callable[[str], Any] | None = None,
+        return_fields: Iterable[str] | None = None,
+        strict: bool = False,
+        ef_runtime: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Hits[FusedHit]:
+        """See ``Retriever.retrieve``; ``expand`` may be async."""
+        return await self._run(
+            "retrieve",
+            retrieve.retrieve(
+                self._live,
+                self._rerank,
+                text=text,
+                vector=vector,
+                k=k,
+                filter=filter,
+                fusion=fusion,
+                channels=channels,
+                depth=depth,
+                max_distance=max_distance,
+                min_text_score=min_text_score,
+                rerank=rerank,
+                candidates=candidates,
+                diversity=diversity,
+                collapse=collapse,
+                expand=expand,
+                return_fields=return_fields,
+                strict=strict,
+                ef_runtime=ef_runtime,
+                timeout_ms=timeout_ms,
+            ),
+        )
+
+    async def retrieve_many(self, queries: Iterable[Retrieval]) -> list[Hits[FusedHit] | Exception]:
+        """See ``Retriever.retrieve_many``."""
+        return await self._run("retrieve_many", retrieve.retrieve_many(self._live, self._rerank, queries))
 
     async def upsert(
         self,
@@ -508,7 +666,8 @@ def _check_client(client: Any, *, blocking: bool) -> None:
     send = getattr(client, "execute_command", None)
     # A class has the methods and no connection; a pipeline keeps commands and answers nothing.
     if isinstance(client, type) or not callable(send) or not hasattr(client, "pipeline") or _is_pipeline(client):
-        raise TypeError(f"a client of valkey-py or redis-py expected, not {type(client).__name__}")
+        got = f"the class {client.__name__}" if isinstance(client, type) else type(client).__name__
+        raise TypeError(f"a client of valkey-py or redis-py expected, not {got}")
     if is_async(send) is blocking:
         ours, other = ("Retriever", "AsyncRetriever") if blocking else ("AsyncRetriever", "Retriever")
         kind = "an async" if blocking else "a blocking"

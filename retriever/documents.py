@@ -20,6 +20,8 @@ class Document:
     fields: values of declared fields; a field left out is absent, also where it was present before.
     vector: dims numbers, or None to let the retriever's embedder make it. Not compared by ``==``.
     ttl_s: seconds until the server lets the document expire; None leaves a key's expiry as it is.
+    indexed_text: what is embedded and searched by words where that is more than the text: with its title, its date or
+        its speaker before it, say. Not kept and not compared by ``==``: hits and ``get`` give the text alone.
     """
 
     id: str
@@ -27,6 +29,7 @@ class Document:
     fields: Mapping[str, Any] = field(default_factory=dict)
     vector: npt.ArrayLike | None = field(default=None, compare=False)
     ttl_s: float | None = None
+    indexed_text: str | None = field(default=None, compare=False)
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -53,6 +56,65 @@ class Hit:
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+@dataclass(slots=True)
+class FusedHit:
+    """One answer of ``retrieve``, and why it is there; to be read, not changed.
+
+    fused_score: higher is better; to be compared within one answer only.
+    vector_distance: as ``Hit.score``: lower is closer; None if the vector channel did not return it.
+    text_score: BM25, higher is better; None if the text channel did not return it.
+    channels: which did, of "vector" and "text", in that order. ranks: its place in each, from 1.
+    contributions: what each added to the fused score, whose sum it is; "fusion" stands for a function of yours.
+    terms: the query's terms that it holds, as the analysis makes them; () where the text channel did not return it.
+    collapsed: how many other hits of the same value ``collapse`` left out.
+    rerank_score, text, fields: as in ``Hit``.
+    """
+
+    id: str
+    fused_score: float
+    text: str
+    fields: Mapping[str, Any]
+    vector_distance: float | None
+    text_score: float | None
+    ranks: Mapping[str, int]
+    contributions: Mapping[str, float]
+    terms: tuple[str, ...] = ()
+    rerank_score: float | None = None
+    collapsed: int = 0
+    fusion: str = ""
+    filter: str | None = None
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """The channels that returned it, of "vector" and "text", in that order."""
+        return tuple(self.ranks)
+
+    def explain(self) -> str:
+        """Why it is there, for people: a line per channel with rank, score and contribution, and the filter it passed.
+
+        The words may change; the numbers are those of the attributes.
+        """
+        words = f" for {', '.join(self.terms)}" if self.terms else ""
+        said = {"vector": f"distance {self.vector_distance:.6g}"} if self.vector_distance is not None else {}
+        said |= {"text": f"BM25 {self.text_score:.6g}{words}"} if self.text_score is not None else {}
+        lines = [f"{self.id}: fused score {self.fused_score:.6g} by {self.fusion}"]
+        for channel, rank in self.ranks.items():
+            share = f", contributes {self.contributions[channel]:.6g}" if channel in self.contributions else ""
+            lines.append(f"  {channel}: rank {rank}, {said[channel]}{share}")
+        if "fusion" in self.contributions:
+            lines.append(f"  fusion: contributes {self.contributions['fusion']:.6g}")
+        if self.rerank_score is not None:
+            lines.append(f"  reranker: {self.rerank_score:.6g}, which decides the order")
+        if self.collapsed:
+            lines.append(f"  stands for {self.collapsed} more of its group")
+        if self.filter is not None:
+            lines.append(f"  passed the filter {self.filter}")
+        return "\n".join(lines)
 
 
 class Hits(Sequence[H], Generic[H]):

@@ -1,7 +1,7 @@
 """The two drivers: they run plans, one blocking, one awaited, and tell the hook.
 
 They answer a plan's steps: ask (``links.py`` carries the commands), call the user's functions, wait. Nothing
-but these two files awaits, and nothing else of the library knows which driver runs.
+but these two files and a cache of vectors awaits, and nothing else of the library knows which driver runs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
+    Awaitable,
     Callable,
     Iterable,
     Iterator,
@@ -27,8 +28,8 @@ from typing import Any, Self, TypeVar
 from fields.errors import InvalidInput
 from retriever.documents import Document, Hits, Operation, UpsertReport
 from retriever.embedders import Embedder, embed_function, is_async
-from retriever.links import AsyncClientLink, AsyncOwnLink, ClientLink, OwnLink
-from retriever.plans import Ask, Call, Command, Embed, Page, Plan, Pull, Step, Wait
+from retriever.links import AsyncClientLink, AsyncClusterLink, AsyncOwnLink, ClientLink, ClusterLink, OwnLink
+from retriever.plans import Ask, Call, Command, Embed, Page, Plan, Primaries, Pull, Step, Wait
 
 T = TypeVar("T")
 Hook = Callable[[Operation], None]
@@ -39,7 +40,7 @@ NOTHING: Iterator[Document] = iter(())
 class Driver:
     """Runs plans on a blocking client."""
 
-    def __init__(self, link: ClientLink | OwnLink, embed: Embedder | None) -> None:
+    def __init__(self, link: ClientLink | OwnLink | ClusterLink, embed: Embedder | None) -> None:
         self.link = link
         self.embed = embed
 
@@ -92,6 +93,8 @@ class Driver:
             case Wait(seconds):
                 time.sleep(seconds)
                 return time.monotonic()
+            case Primaries():
+                return self.link.primaries()
             case Pull(size):
                 return list(islice(source, size))
         raise TypeError(f"no answer to {step!r}")
@@ -116,7 +119,7 @@ class Driver:
 class AsyncDriver:
     """Runs plans on an async client."""
 
-    def __init__(self, link: AsyncClientLink | AsyncOwnLink, embed: Embedder | None) -> None:
+    def __init__(self, link: AsyncClientLink | AsyncOwnLink | AsyncClusterLink, embed: Embedder | None) -> None:
         self.link = link
         self.embed = embed
 
@@ -170,6 +173,8 @@ class AsyncDriver:
             case Wait(seconds):
                 await asyncio.sleep(seconds)
                 return time.monotonic()
+            case Primaries():
+                return await self.of_this_loop(self.link.primaries())
             case Pull(size):
                 return await _take(source, size)
         raise TypeError(f"no answer to {step!r}")
@@ -177,13 +182,18 @@ class AsyncDriver:
     async def ask(self, commands: Sequence[Command[Any]]) -> tuple[list[Any], float]:
         """Raw replies or refusals, and the seconds that the round trip took."""
         started = time.perf_counter()
+        replies = await self.of_this_loop(self.link.send(commands))
+        return replies, time.perf_counter() - started
+
+    @staticmethod
+    async def of_this_loop(answer: Awaitable[T]) -> T:
+        """What the client answers; InvalidInput if it belongs to another event loop."""
         try:
-            replies = await self.link.send(commands)
+            return await answer
         except RuntimeError as error:
             if "different loop" in str(error) or "Event loop is closed" in str(error):
                 raise InvalidInput("this client belongs to another event loop; make one per loop") from error
             raise
-        return replies, time.perf_counter() - started
 
     @staticmethod
     async def call(function: Callable[..., Any], *args: Any) -> Any:

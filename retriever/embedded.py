@@ -83,8 +83,9 @@ os.waitpid(pid, 0)
 class EmbeddedServer:
     """A Valkey server with a search module for development and tests; ``with`` gives its URL.
 
-    data_dir: folder that keeps index and documents over restarts and SIGKILL (append-only file, synced
-        every second); made with mode 0700. None: nothing is kept, the server is this object's own.
+    data_dir: folder that keeps index and documents over restarts (append-only file, synced every second: SIGKILL
+        or a crash may cost the last two seconds); made with mode 0700. None: nothing is kept, the server is this
+        object's own.
     port: None gives a ``unix://`` URL that only this user can open. A number gives
         ``valkey://127.0.0.1:<port>``, open without password to every user of this machine; 0 is a free one.
     timeout_s: seconds ``start`` waits; 60 is arbitrary. An HNSW graph is built anew at every start,

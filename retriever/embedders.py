@@ -30,7 +30,18 @@ if TYPE_CHECKING:
 
     from retriever.documents import EmbedKind
 
-__all__ = ["Embedder", "LocalEmbedder", "embed_function", "embedder_dims", "embedder_name", "is_async"]
+__all__ = [
+    "Embedder",
+    "LocalEmbedder",
+    "Truncation",
+    "checked_texts",
+    "embed_function",
+    "embedder_dims",
+    "embedder_name",
+    "is_async",
+    "positive",
+    "type_of",
+]
 
 _log = logging.getLogger("retriever")
 
@@ -60,7 +71,7 @@ def embedder_name(embed: Embedder) -> str | None:
     name = getattr(embed, "name", None)
     if name is None or (isinstance(name, str) and name):
         return name
-    raise InvalidInput(f"the name of {_kind(embed)} is {name!r}, not a non-empty str; leave it out if unknown")
+    raise InvalidInput(f"the name of {type_of(embed)} is {name!r}, not a non-empty str; leave it out if unknown")
 
 
 def embedder_dims(embed: Embedder) -> int | None:
@@ -69,7 +80,7 @@ def embedder_dims(embed: Embedder) -> int | None:
     Raises InvalidInput if ``dims`` is no positive int (a bool is none, a numpy integer is one).
     """
     dims = getattr(embed, "dims", None)
-    return None if dims is None else _positive(dims, f"the dims of {_kind(embed)}")
+    return None if dims is None else positive(dims, f"the dims of {type_of(embed)}")
 
 
 def embed_function(embed: Embedder, kind: EmbedKind) -> Embedder:
@@ -80,12 +91,12 @@ def embed_function(embed: Embedder, kind: EmbedKind) -> Embedder:
     if isinstance(embed, type):
         raise InvalidInput(f"embed is the class {embed.__name__}; pass an instance: {embed.__name__}(...)")
     if not callable(embed):
-        raise InvalidInput(f"embed is {_kind(embed)}, which cannot be called; pass a function of a list of texts")
+        raise InvalidInput(f"embed is {type_of(embed)}, which cannot be called; pass a function of a list of texts")
     for_queries: Embedder | None = getattr(embed, "embed_query", None)
     if for_queries is None:
         return embed
     if not callable(for_queries):
-        raise InvalidInput(f"embed_query of {_kind(embed)} is {_kind(for_queries)}, which cannot be called")
+        raise InvalidInput(f"embed_query of {type_of(embed)} is {type_of(for_queries)}, which cannot be called")
     return for_queries if kind == "query" else embed
 
 
@@ -103,6 +114,34 @@ def is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(type(function), "__call__", None)  # noqa: B004 - looked up to inspect it, not to test callability
     )
+
+
+class Truncation:
+    """Counts the texts that a model cut: the first time is a WARNING on the logger ``retriever``, without the text.
+
+    who: the embedder's class, for the message. count: texts so far. Safe to share between threads.
+    """
+
+    def __init__(self, who: str) -> None:
+        self.count = 0
+        self._who = who
+        self._lock = threading.Lock()
+
+    def report(self, cut: int, tokens: int) -> None:
+        """Count ``cut`` more texts, cut at so many tokens."""
+        if not cut:
+            return
+        with self._lock:
+            first = self.count == 0
+            self.count += cut
+        if first:
+            _log.warning(
+                "%s cut %d text(s) at %d tokens; what follows there is not in their vectors. "
+                "Said once: the attribute 'truncated' goes on counting.",
+                self._who,
+                cut,
+                tokens,
+            )
 
 
 class _File(NamedTuple):
@@ -155,15 +194,15 @@ class LocalEmbedder:
     name = f"all-MiniLM-L6-v2-int8@{_MODEL.sha256[:8]}"
 
     def __init__(self, *, threads: int | None = None, batch_size: int = 32) -> None:
-        self._threads = min(_MOST_THREADS, _cores()) if threads is None else _positive(threads, "threads")
-        self._batch_size = _positive(batch_size, "batch_size")
+        self._threads = min(_MOST_THREADS, _cores()) if threads is None else positive(threads, "threads")
+        self._batch_size = positive(batch_size, "batch_size")
         self._lock = threading.Lock()
         self._model: tuple[Any, Any] | None = None
-        self._truncated = 0
+        self._truncation = Truncation("LocalEmbedder")
 
     def __call__(self, texts: Sequence[str], /) -> NDArray[np.float32]:
         """One unit vector per text: float32 of shape (len(texts), 384)."""
-        texts = _checked(texts)
+        texts = checked_texts(texts)
         vectors = np.empty((len(texts), self.dims), np.float32)
         if not texts:
             return vectors
@@ -171,7 +210,7 @@ class LocalEmbedder:
         # One by one: encode_batch starts a thread pool that prints a warning on stderr at the next fork,
         # and tokenizing takes a hundredth of the time of the model.
         encodings = [tokenizer.encode(text) for text in texts]
-        self._report(sum(1 for encoding in encodings if encoding.overflowing))
+        self._truncation.report(sum(1 for encoding in encodings if encoding.overflowing), _MAX_TOKENS)
         token_ids = [encoding.ids for encoding in encodings]
 
         def run(positions: list[int]) -> None:
@@ -189,7 +228,7 @@ class LocalEmbedder:
     @property
     def truncated(self) -> int:
         """How many texts were cut at 256 tokens so far."""
-        return self._truncated
+        return self._truncation.count
 
     def __repr__(self) -> str:
         return (
@@ -202,20 +241,6 @@ class LocalEmbedder:
             if self._model is None:
                 self._model = _load()
             return self._model
-
-    def _report(self, cut: int) -> None:
-        if not cut:
-            return
-        with self._lock:
-            first = self._truncated == 0
-            self._truncated += cut
-        if first:
-            _log.warning(
-                "LocalEmbedder cut %d text(s) at %d tokens; what follows there is not in their vectors. "
-                "Said once: the attribute 'truncated' goes on counting.",
-                cut,
-                _MAX_TOKENS,
-            )
 
 
 def _load() -> tuple[Any, Any]:
@@ -289,13 +314,14 @@ def _run(session: Any, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32
     return vectors
 
 
-def _checked(texts: Sequence[str]) -> list[str]:
+def checked_texts(texts: Sequence[str]) -> list[str]:
+    """The texts as a list; InvalidInput, which names the place and not the text, if one is no str or no Unicode."""
     if isinstance(texts, str):
         raise InvalidInput("texts is one str, whose characters would be embedded one by one; pass [text]")
     texts = list(texts)
     for position, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InvalidInput(f"text {position} is {_kind(text)}, not a str")
+            raise InvalidInput(f"text {position} is {type_of(text)}, not a str")
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -303,7 +329,8 @@ def _checked(texts: Sequence[str]) -> list[str]:
     return texts
 
 
-def _positive(value: object, what: str) -> int:
+def positive(value: object, what: str) -> int:
+    """The value as a plain int; InvalidInput if it is none, a bool, or < 1."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise InvalidInput(f"{what} is {value!r}, not a positive int")
     return int(value)
@@ -315,7 +342,7 @@ def _cores() -> int:
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
-def _kind(value: object) -> str:
-    # The type, not the value: a repr may hold what a log must not.
+def type_of(value: object) -> str:
+    """The value's type for a message, with its article. Not the value: a repr may hold what a log must not."""
     article = "an" if type(value).__name__[0] in "aeiouAEIOU" else "a"
     return f"{article} {type(value).__name__}"

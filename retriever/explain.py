@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from retriever.plans import Arg, Command
+from retriever.plans import Arg, Command, Node
 
 # A command that is in neither table is kept back and not taken for anything.
 _READS = frozenset(
@@ -91,6 +91,9 @@ class _Link:
 
     def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
         return self._explanation.send(self._link, commands)
+
+    def primaries(self) -> Sequence[Node | None]:
+        return self._link.primaries()  # type: ignore[no-any-return]
 
     def close(self) -> None:
         self._link.close()

@@ -1,4 +1,4 @@
-"""How commands travel: through a client of the user's, or straight over connections of our own.
+"""How commands travel: through a client of the user's, straight over connections of our own, or to a cluster's nodes.
 
 A borrowed client is asked as anybody would ask it, so its own retries, hooks and limits hold. Where
 ``connect`` made the client, nobody else uses its connections, and the way is shorter: a connection is kept at
@@ -6,22 +6,31 @@ hand, a batch is packed in pieces of many commands, and replies are read as they
 polls the socket and takes two locks for each command (measured: 30 of its 100 us), and its pipeline cuts 500
 documents into 125 pieces.
 
-Either way replies come undecoded, and a server's refusal stands in its place as an exception.
+In a cluster a command that names a key goes where its client sends it. One that names none goes to a primary of
+our choice (valkey.asyncio cannot place FT.SEARCH by itself). It is tried only once there, so one that may be
+repeated is sent once more, to another primary.
+
+Every way, replies come undecoded, and a server's refusal stands in its place as an exception.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from itertools import count
+from threading import Lock
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from fields.errors import InvalidInput
 from retriever.errors import is_lost_connection, is_refusal
-from retriever.plans import Command
+from retriever.plans import Command, Node
 from retriever.queries import check_seconds
+
+ANYWHERE: tuple[Node | None, ...] = (None,)  # the primaries of a server that is no cluster
 
 # Commands a piece: while the server works on one, the next is packed. Arbitrary between 8 and 64.
 _PIECE = 32
@@ -34,10 +43,13 @@ class ClientLink:
 
     def __init__(self, client: Any) -> None:
         self.client = client
+        # redis-py's cache refuses a command whose keys are not named, and would keep its reply undecoded for all
+        # who ask the same. A pipeline goes past it.
+        self._caches = getattr(getattr(client, "connection_pool", None), "cache", None) is not None
 
     def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """A raw reply or the server's refusal for each command, in one round trip."""
-        if len(commands) == 1:
+        if len(commands) == 1 and not self._caches:
             try:
                 return [self.client.execute_command(*commands[0].args, NEVER_DECODE=True)]
             except Exception as error:
@@ -50,6 +62,10 @@ class ClientLink:
             # raise_on_error would put whole commands, vectors and texts, into the message.
             replies: list[Any] = pipeline.execute(raise_on_error=False)
             return replies
+
+    def primaries(self) -> Sequence[Node | None]:
+        """Where keys can be walked: here."""
+        return ANYWHERE
 
     def close(self) -> None:
         """A borrowed client stays open."""
@@ -71,6 +87,8 @@ class OwnLink:
         try:
             return self._send(commands, repeatable)
         except Exception as error:
+            if is_refusal(error):  # of what the client says first: AUTH, HELLO, SELECT
+                return [error] * len(commands)
             if not (repeatable and is_lost_connection(error)):
                 raise
             self._drop_idle()  # the server they led to is gone
@@ -123,6 +141,10 @@ class OwnLink:
         connection.disconnect()
         self._pool.release(connection)
 
+    def primaries(self) -> Sequence[Node | None]:
+        """Where keys can be walked: here."""
+        return ANYWHERE
+
     def close(self) -> None:
         """Close idle connections now and busy ones when they are done; sending again opens new ones."""
         self._forget_parents()
@@ -152,6 +174,10 @@ class AsyncClientLink:
             replies: list[Any] = await pipeline.execute(raise_on_error=False)
             return replies
 
+    async def primaries(self) -> Sequence[Node | None]:
+        """Where keys can be walked: here."""
+        return ANYWHERE
+
     async def close(self) -> None:
         """A borrowed client stays open."""
 
@@ -176,6 +202,8 @@ class AsyncOwnLink:
         try:
             return await self._send(commands, repeatable)
         except Exception as error:
+            if is_refusal(error):
+                return [error] * len(commands)
             if not (repeatable and is_lost_connection(error)):
                 raise
             await self._drop_idle()
@@ -229,6 +257,10 @@ class AsyncOwnLink:
         if not connection.is_connected:
             await self._pool.release(connection)
 
+    async def primaries(self) -> Sequence[Node | None]:
+        """Where keys can be walked: here."""
+        return ANYWHERE
+
     async def close(self) -> None:
         """Close idle connections now and busy ones when they are done; sending again opens new ones."""
         self._forget_parents()
@@ -236,6 +268,207 @@ class AsyncOwnLink:
         self._loop = None
         await self._drop_idle()
         await self._pool.disconnect(inuse_connections=False)
+
+
+# --- clusters ---------------------------------------------------------------------------------------
+
+
+def is_cluster(client: Any) -> bool:
+    """Whether a client speaks to a cluster."""
+    return hasattr(client, "get_primaries")
+
+
+class ClusterLink:
+    """A blocking cluster client: borrowed, or made by ``make`` when first used, since making one does I/O."""
+
+    def __init__(self, client: Any = None, make: Callable[[], Any] | None = None) -> None:
+        self.client = client
+        self._make = make
+        self._making = Lock()
+        self._turns = count()
+
+    def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        """A raw reply or a refusal for each command, in their order; which node is asked first is not told."""
+        client = self._client()
+        node = _any_node(client, next(self._turns))
+        try:
+            return self._send(client, commands, node)
+        except Exception as error:
+            if not _may_move(commands, error):
+                raise
+            client.nodes_manager.initialize()  # whether the cluster has noticed too
+            return self._send(client, commands, _another(client, node))
+
+    def _send(self, client: Any, commands: Sequence[Command[Any]], node: Any) -> list[Any]:
+        replies: list[Any] = [None] * len(commands)
+        for target, places in _by_target(commands, node):
+            some = [commands[at] for at in places]
+            if target is None:
+                answers = self._send_keyed(client, some)
+            else:
+                answers = ClientLink(_client_of(client, target)).send(some)
+            for at, reply in zip(places, answers, strict=True):
+                replies[at] = reply
+        return _answered(replies)
+
+    def _send_keyed(self, client: Any, commands: Sequence[Command[Any]]) -> list[Any]:
+        try:
+            return ClientLink(client).send(commands)
+        except Exception:
+            raise
+        except BaseException:
+            # Interrupted between two nodes: the pipeline has given back connections whose replies are on their way.
+            for each in client.get_nodes():
+                _client_of(client, each).connection_pool.disconnect(inuse_connections=False)
+            raise
+
+    def _client(self) -> Any:
+        if self.client is None:
+            assert self._make is not None
+            with self._making:
+                if self.client is None:
+                    self.client = self._make()
+        return self.client
+
+    def primaries(self) -> Sequence[Node | None]:
+        """The nodes whose keys are all the keys there are, as the cluster says now."""
+        client = self._client()
+        # What the client remembers may lack one: a new one that it never met, or one that valkey-py took for a
+        # replica, which it does when two threads are told of the same move.
+        client.nodes_manager.initialize()
+        return [Node(each) for each in client.get_primaries()]
+
+    def close(self) -> None:
+        """A borrowed client stays open; our own is closed, and made anew if it is used again."""
+        if self._make is not None:
+            client, self.client = self.client, None
+            if client is not None:
+                for node in client.get_nodes():  # its own close() leaves their connections open
+                    _client_of(client, node).connection_pool.disconnect()
+                client.close()
+
+
+class AsyncClusterLink:
+    """An async cluster client: borrowed, or made by ``make`` for the event loop that first uses it."""
+
+    def __init__(self, client: Any = None, make: Callable[[], Any] | None = None) -> None:
+        self.client = client
+        self._make = make
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turns = count()
+
+    async def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
+        """A raw reply or a refusal for each command, in their order; which node is asked first is not told."""
+        client = await self._client()
+        node = _any_node(client, next(self._turns))
+        try:
+            return await self._send(client, commands, node)
+        except Exception as error:
+            if not _may_move(commands, error):
+                raise
+            await client.initialize()  # it forgot its nodes when it lost one
+            return await self._send(client, commands, _another(client, node))
+
+    async def _send(self, client: Any, commands: Sequence[Command[Any]], node: Any) -> list[Any]:
+        replies: list[Any] = [None] * len(commands)
+        for target, places in _by_target(commands, node):
+            some = [commands[at] for at in places]
+            answers = await (
+                AsyncClientLink(client).send(some) if target is None else self._send_to(client, some, target)
+            )
+            for at, reply in zip(places, answers, strict=True):
+                replies[at] = reply
+        return _answered(replies)
+
+    async def _send_to(self, client: Any, commands: Sequence[Command[Any]], node: Any) -> list[Any]:
+        async def send(command: Command[Any]) -> Any:
+            try:
+                return await client.execute_command(*command.args, target_nodes=node, NEVER_DECODE=True)
+            except Exception as error:
+                if is_refusal(error):
+                    return error
+                raise
+
+        replies: list[Any] = []
+        for start in range(0, len(commands), _AT_ONCE):
+            replies += await asyncio.gather(*map(send, commands[start : start + _AT_ONCE]))
+        return replies
+
+    async def _client(self) -> Any:
+        if self._make is not None:
+            loop = asyncio.get_running_loop()
+            if self.client is None:
+                self.client, self._loop = self._make(), loop
+            if self._loop is not loop:
+                raise RuntimeError("connections are attached to a different loop")
+        await self.client.initialize()
+        return self.client
+
+    async def primaries(self) -> Sequence[Node | None]:
+        """The nodes whose keys are all the keys there are, as the cluster says now."""
+        client = await self._client()
+        await client.nodes_manager.initialize()
+        return [Node(each) for each in client.get_primaries()]
+
+    async def close(self) -> None:
+        """A borrowed client stays open; our own is closed, and made anew if it is used again."""
+        if self._make is not None:
+            client, self.client = self.client, None
+            if client is not None:
+                with suppress(RuntimeError):  # a closed loop closes no sockets
+                    await client.aclose()
+
+
+# Commands that an async cluster client has under way to one node, each on a connection of its own.
+_AT_ONCE = 16  # arbitrary
+
+
+def _by_target(commands: Sequence[Command[Any]], node: Any) -> list[tuple[Any, list[int]]]:
+    """(None, places of the commands with a key, which the client routes), (a node, places of those that are for it).
+
+    A cluster's own pipeline does not take both. When it tries again it has forgotten which node was named, and
+    then puts the whole command, vector and text, into an error.
+    """
+    groups: dict[str, tuple[Any, list[int]]] = {}
+    for at, command in enumerate(commands):
+        if isinstance(command.route, (str, bytes)):
+            groups.setdefault("", (None, []))[1].append(at)
+        else:
+            target = node if command.route is None else command.route.handle
+            groups.setdefault(target.name, (target, []))[1].append(at)
+    return list(groups.values())
+
+
+def _client_of(client: Any, node: Any) -> Any:
+    """The blocking client of one node of a cluster's."""
+    find = getattr(client, "get_valkey_connection", None) or client.get_redis_connection
+    return find(node)
+
+
+def _answered(replies: list[Any]) -> list[Any]:
+    """The replies; raises what is no answer of a server: one of the nodes was lost."""
+    for reply in replies:
+        if isinstance(reply, Exception) and not is_refusal(reply):
+            raise reply
+    return replies
+
+
+def _may_move(commands: Sequence[Command[Any]], error: Exception) -> bool:
+    """Whether another primary may be asked for what a lost one did not answer."""
+    return is_lost_connection(error) and all(
+        command.repeatable and not isinstance(command.route, Node) for command in commands
+    )
+
+
+def _any_node(client: Any, turn: int) -> Any:
+    """A primary, each in its turn."""
+    nodes = client.get_primaries() or client.get_nodes()
+    return nodes[turn % len(nodes)]
+
+
+def _another(client: Any, lost: Any) -> Any:
+    """A primary other than the lost one, if there is one."""
+    return next((node for node in client.get_primaries() if node.name != lost.name), lost)
 
 
 def _cancellations() -> int:
@@ -307,9 +540,12 @@ def checked_url(url: str | None) -> str:
         raise InvalidInput("url: host or port cannot be read; percent-encode special characters of a password")
     if scheme not in SCHEMES:
         raise InvalidInput(f"url: it starts with one of {', '.join(f'{each}://' for each in SCHEMES)}")
-    database = urlsplit(found).path.strip("/")
-    if scheme != "unix" and database and not database.isdecimal():  # valkey-py would take database 0
+    parts = urlsplit(found)
+    path = parts.path.strip("/")
+    if scheme != "unix" and path and not path.isdecimal():  # valkey-py would take database 0
         raise InvalidInput("url: what follows the host is the number of a database")
+    if scheme == "unix" and (parts.hostname or not path):  # valkey-py would leave the host out
+        raise InvalidInput("url: of a Unix socket it is unix:///path, or unix://user:password@/path")
     return found
 
 
@@ -322,6 +558,10 @@ def _scheme(url: str) -> str | None:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - reading it checks it
     except ValueError:
+        return None
+    # Of user:1#x@host urlsplit makes a host and a port, and the error of connecting there would name them.
+    options = parts.query.split("&") if parts.query else ()
+    if parts.fragment or any("=" not in each for each in options) or any(map(str.isspace, parts.netloc)):
         return None
     return parts.scheme if url.lower().startswith(f"{parts.scheme}://") else ""
 
@@ -336,7 +576,7 @@ def own_client(kind: Any, url: str | None, timeout_s: float) -> Any:
         client = kind.from_url(url, **options)
         # A pool reads the URL's options only when it connects; making a connection, without connecting it,
         # finds out now what is unknown or cannot be read.
-        client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
+        _check_tls(client.connection_pool.connection_class(**client.connection_pool.connection_kwargs))
         (urlsplit(url).hostname or "").encode("idna")
     except (TypeError, ValueError, ValkeyError):
         raise InvalidInput(
@@ -345,8 +585,45 @@ def own_client(kind: Any, url: str | None, timeout_s: float) -> Any:
     return client
 
 
+def own_cluster(kind: Any, client: Any, url: str | None, timeout_s: float) -> Callable[[], Any]:
+    """What makes a cluster client of the class ``kind`` for a URL: its constructor may connect, so it runs later.
+
+    client: what ``own_client`` made of the same URL, which is thereby known to be readable.
+    """
+    from valkey import ConnectionPool
+
+    url = checked_url(url)
+    if url.startswith("unix:"):
+        raise InvalidInput("url: a cluster is reached over TCP")
+    if client.connection_pool.connection_kwargs.get("db"):
+        raise InvalidInput("url: a cluster has one database, 0")
+    options = _options(url, timeout_s)
+    checks = client.connection_pool.connection_kwargs.get("ssl_check_hostname")
+    if checks and isinstance(client.connection_pool, ConnectionPool):
+        # The blocking cluster client drops the word on its way to its connections, without an error.
+        options["connection_pool_class"] = partial(ConnectionPool, ssl_check_hostname=True)
+    return partial(kind.from_url, url, **options)
+
+
+def _check_tls(connection: Any) -> None:
+    """ValueError for what ssl would refuse only when it connects, with errors of its own."""
+    unverified = getattr(connection, "cert_reqs", None) == 0  # ssl.CERT_NONE
+    if unverified and connection.check_hostname:
+        raise ValueError("ssl compares no name where it verifies no certificate")
+    # valkey-py hands a URL's word on, where ssl wants a value; the attribute is called so in its two clients.
+    if isinstance(getattr(connection, "ssl_min_version", getattr(connection, "min_version", None)), str):
+        raise ValueError("ssl_min_version is no text")  # noqa: TRY004
+
+
 def _options(url: str, timeout_s: float) -> dict[str, Any]:
     check_seconds("timeout_s", timeout_s, least=0.001)  # a socket takes 0 for "never wait"
     options: dict[str, Any] = {"socket_timeout": timeout_s, "socket_connect_timeout": CONNECT_TIMEOUT_S}
+    parts = urlsplit(url)
     # valkey-py refuses the word for a Unix socket, which has no peer to lose.
-    return options if url.startswith("unix:") else options | {"socket_keepalive": True}
+    if parts.scheme == "unix":
+        return options
+    # By default valkey-py takes any certificate of a known authority, whatever host it was made out to. The
+    # URL's own options win. Where no certificate is asked for, ssl refuses to compare names.
+    if parts.scheme in ("valkeys", "rediss") and parse_qs(parts.query).get("ssl_cert_reqs") != ["none"]:
+        options["ssl_check_hostname"] = True
+    return options | {"socket_keepalive": True}

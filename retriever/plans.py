@@ -17,17 +17,23 @@ T = TypeVar("T")
 Arg: TypeAlias = str | bytes | int | float
 
 
+class Node(NamedTuple):
+    """One primary of a cluster; handle: what its client knows it by."""
+
+    handle: Any
+
+
 class Command(NamedTuple, Generic[T]):
     """One command for the server.
 
-    args: as sent. parse: the raw reply -> T. route: a key it belongs to, or None for any node.
+    args: as sent. parse: the raw reply -> T. route: the key it belongs to, the node it is for, or None for any.
     repeatable: sending it twice does no more than sending it once, so a lost connection may be
         answered by sending it again.
     """
 
     args: tuple[Arg, ...]
     parse: Callable[[Any], T]
-    route: str | bytes | None = None
+    route: str | bytes | Node | None = None
     repeatable: bool = True
 
 
@@ -57,6 +63,10 @@ class Wait(NamedTuple):
     seconds: float
 
 
+class Primaries(NamedTuple):
+    """Where the keys are. Answer: a Node for each primary of a cluster; one None where there is no cluster."""
+
+
 class Pull(NamedTuple):
     """The next documents of the user's iterable. Answer: at most ``size``, none at its end."""
 
@@ -69,7 +79,7 @@ class Page(NamedTuple):
     items: Sequence[Any]
 
 
-Step: TypeAlias = Ask | Embed | Call | Wait | Pull | Page
+Step: TypeAlias = Ask | Embed | Call | Wait | Primaries | Pull | Page
 Plan: TypeAlias = Generator[Step, Any, T]
 
 

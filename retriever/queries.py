@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from fields.errors import InvalidInput
-from fields.filters import Filter, as_filter, filter_text, number
+from fields.filters import MAX_ALTERNATIVES_NEGATED, Filter, as_filter, filter_alternatives, filter_text, number
 from fields.names import SCORE_FIELD
-from retriever.plans import Arg, Command
+from retriever.engines import LEAST_QUERY_BYTES, Engine
+from retriever.plans import Arg, Command, Node
 from retriever.replies import Rows, scan_page, search_rows, search_total
 from retriever.schema import Schema
 
@@ -73,7 +74,7 @@ def search_command(
     """
     tail: tuple[Arg, ...] = ("RETURN", len(returned) + 1, SCORE_FIELD, *returned)
     tail += ("LIMIT", 0, k, "TIMEOUT", timeout_ms, "DIALECT", 2)
-    parse = partial(search_rows, returned=[SCORE_FIELD.encode(), *map(str.encode, returned)])
+    parse = partial(search_rows, returned=[SCORE_FIELD.encode(), *map(str.encode, returned)], limit=k)
 
     def command(query: str, vector: bytes) -> Command[Rows]:
         return Command(("FT.SEARCH", schema.name, query, "PARAMS", 2, "vec", vector, *tail), parse)
@@ -89,11 +90,85 @@ def count_command(schema: Schema, filter: Filter, timeout_ms: int) -> Command[in
     )
 
 
-def scan_command(schema: Schema, cursor: int, count: int) -> Command[tuple[int, list[bytes]]]:
-    """One step of a walk over the hashes under the prefix; about ``count`` keys are looked at."""
+def term_clause(attributes: Sequence[str], term: str) -> str:
+    """The documents that hold a term in any of the analysed copies. Terms are letters, digits and ``_``: no syntax."""
+    clauses = [f"@{attribute}:{term}" for attribute in attributes]
+    return clauses[0] if len(clauses) == 1 else f"({'|'.join(clauses)})"
+
+
+def ranking_query(clauses: Sequence[str], filter: Filter | None) -> str:
+    """Any of the clauses, within the filter, for an engine that ranks what it finds.
+
+    Beside an OR, a filter changes its text scores (RediSearch 2.10.5), so it is put beside each clause where that
+    keeps the answer right and the string short.
+    """
+    union = "|".join(clauses)
+    if filter is None:
+        return f"({union})"
+    alternatives, negated = filter_alternatives(filter)
+    few = len(clauses) <= (MAX_ALTERNATIVES_NEGATED if negated else _MAX_DISTRIBUTED // len(alternatives[0]))
+    if len(alternatives) == 1 and few:
+        return f"({'|'.join(f'({alternatives[0]} {clause})' for clause in clauses)})"
+    return f"({'|'.join(f'({alternative} ({union}))' for alternative in alternatives)})"
+
+
+_MAX_DISTRIBUTED = 65_536  # bytes of a filter that is repeated; arbitrary
+
+
+def set_queries(sets: Sequence[Sequence[str]], filter: Filter | None, engine: Engine) -> list[str]:
+    """Queries whose answers together are the documents that hold all clauses of one of the sets, within the filter.
+
+    As many as keep each one within the engine's limits, and within what RediSearch answers rightly.
+    """
+    alternatives, negated = ([""], False) if filter is None else filter_alternatives(filter)
+    conjunctions = [
+        f"({' '.join([alternative, *clauses] if alternative else clauses)})"
+        for clauses in sets
+        for alternative in alternatives
+    ]
+    most = MAX_ALTERNATIVES_NEGATED if negated else len(conjunctions)
+    queries: list[str] = []
+    current: list[str] = []
+    size = held = 0
+    for conjunction in conjunctions:
+        # Valkey Search counts conditions: a term in each of its copies, and the filter's in each conjunction.
+        length, conditions = len(conjunction.encode()) + 1, conjunction.count("@")
+        full = engine.max_union is not None and held + conditions > engine.max_union
+        if current and (full or len(current) >= most or size + length > LEAST_QUERY_BYTES - 2):
+            queries.append(f"({'|'.join(current)})")
+            current, size, held = [], 0, 0
+        current.append(conjunction)
+        size += length
+        held += conditions
+    return [*queries, f"({'|'.join(current)})"]
+
+
+def text_command(
+    schema: Schema, query: str, returned: Sequence[str], limit: int, timeout_ms: int, engine: Engine
+) -> Command[Rows]:
+    """FT.SEARCH by words, with the analysed copies; best first where the engine scores text, else in no order."""
+    args: tuple[Arg, ...] = ("FT.SEARCH", schema.name, query, "VERBATIM", "RETURN", len(returned), *returned)
+    if engine.scores_text:
+        args += ("SCORER", "BM25STD")
+    return Command(
+        (*args, "LIMIT", 0, limit, "TIMEOUT", timeout_ms, "DIALECT", 2),
+        partial(search_rows, returned=[*map(str.encode, returned)], limit=limit),
+    )
+
+
+def frequency_command(schema: Schema, query: str, timeout_ms: int) -> Command[int]:
+    """FT.SEARCH that only counts the documents a query finds."""
+    return Command(
+        ("FT.SEARCH", schema.name, query, "VERBATIM", "LIMIT", 0, 0, "TIMEOUT", timeout_ms, "DIALECT", 2),
+        search_total,
+    )
+
+
+def scan_command(schema: Schema, node: Node | None, cursor: int, count: int) -> Command[tuple[int, list[bytes]]]:
+    """One step of a walk over a node's hashes under the prefix; about ``count`` keys are looked at."""
     # MATCH takes a glob pattern: its own characters are escaped, so that the prefix stands for itself.
     pattern = re.sub(r"([*?\[\]\\^-])", r"\\\1", schema.prefix) + "*"
-    return Command(("SCAN", cursor, "MATCH", pattern, "COUNT", count, "TYPE", "hash"), scan_page)
+    return Command(("SCAN", cursor, "MATCH", pattern, "COUNT", count, "TYPE", "hash"), scan_page, node)
 
 
 def check_k(k: object) -> int:
@@ -106,12 +181,12 @@ def check_timeout(timeout_ms: object) -> int:
     return DEFAULT_TIMEOUT_MS if timeout_ms is None else check_int("timeout_ms", timeout_ms, MAX_TIMEOUT_MS)
 
 
-def check_distance(value: object) -> None:
+def check_distance(value: object, what: str = "max_distance") -> None:
     """InvalidInput unless it is a finite number; squared distances are larger than a NUMERIC field may be."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise InvalidInput(f"max_distance: a number expected, not {value!r}")
+        raise InvalidInput(f"{what}: a number expected, not {value!r}")
     if not isfinite(value):
-        raise InvalidInput(f"max_distance: {value} is not finite")
+        raise InvalidInput(f"{what}: {value} is not finite")
 
 
 def check_seconds(name: str, value: object, *, least: float = 0.0) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import chain
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -69,9 +69,27 @@ class IndexInfo:
     last_error_key: str | None
 
 
+def whole(infos: Sequence[IndexInfo], *, arriving: bool) -> IndexInfo:
+    """The index of which each reply tells one shard; arriving: there are nodes that do not know it yet."""
+    first = infos[0]
+    failed = next((info for info in infos if info.failures), first)
+    return replace(
+        first,
+        documents=sum(info.documents for info in infos),
+        indexing=arriving or any(info.indexing for info in infos),
+        percent_indexed=min(info.percent_indexed for info in infos),
+        failures=sum(info.failures for info in infos),
+        last_error=failed.last_error,
+        last_error_key=failed.last_error_key,
+    )
+
+
 @_reading("FT.SEARCH")
-def search_rows(reply: Any, returned: list[bytes]) -> Rows:
-    """The rows of an FT.SEARCH reply; returned: the names that RETURN asked for, in that order."""
+def search_rows(reply: Any, returned: list[bytes], limit: int | None = None) -> Rows:
+    """The rows of an FT.SEARCH reply; returned: the names that RETURN asked for, in that order.
+
+    limit: how many rows were asked for. A reply that names more matches than it gives rows has a warning that says so.
+    """
     if type(reply) is list:
         keys, answers = reply[1::2], reply[2::2]
         if len(keys) != len(answers):
@@ -81,22 +99,34 @@ def search_rows(reply: Any, returned: list[bytes]) -> Rows:
         if len(whole) == len(keys) and set(map(type, chain(keys, *whole))) <= _BYTES:
             if sum(map(len, whole)) != len(whole) * len(returned):
                 raise ValueError("a name without its value")
-            return Rows(int(reply[0]), list(zip(keys, whole)))  # noqa: B905 - as many, and strict costs as much again
-        rows = [(_bytes(key), _values(row, returned)) for key, row in zip(keys, answers, strict=True)]
-        return Rows(int(reply[0]), rows)
-    warnings = tuple(_text(each) for each in reply.get(b"warning", ()))
+            rows: list[Any] = list(zip(keys, whole))  # noqa: B905 - as many, and strict costs as much again
+        else:
+            rows = [(_bytes(key), _values(row, returned)) for key, row in zip(keys, answers, strict=True)]
+        return _counted(_total(reply[0]), rows, limit)
+    warnings = tuple(_text(each) for each in _list(reply.get(b"warning", [])))
     results = _list(reply[b"results"])
+    if warnings:  # a search that ran out of time answers with a row that has no id (RediSearch 2.10)
+        results = [row for row in results if b"id" in row]
     rows = [(_bytes(row[b"id"]), _values(row.get(b"extra_attributes"), returned)) for row in results]
-    return Rows(int(reply[b"total_results"]), rows, warnings)
+    return _counted(_total(reply[b"total_results"]), rows, limit, warnings)
+
+
+def _counted(total: int, rows: list[Any], limit: int | None, warnings: tuple[str, ...] = ()) -> Rows:
+    if limit is not None and len(rows) < total and len(rows) < limit:
+        warnings += (f"the engine found {min(total, limit)} and gave {len(rows)}",)
+    return Rows(total, rows, warnings)
 
 
 @_reading("FT.SEARCH")
 def search_total(reply: Any) -> int:
     """The number of matches that an FT.SEARCH reply names."""
-    total = reply[b"total_results"] if isinstance(reply, Mapping) else reply[0]
-    if type(total) is not int or total < 0:
-        raise ValueError(f"total {total!r}")
-    return total
+    return _total(reply[b"total_results"] if isinstance(reply, Mapping) else reply[0])
+
+
+def _total(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"total {value!r}")
+    return value
 
 
 @_reading("FT.INFO")
@@ -120,12 +150,23 @@ def index_info(reply: Any) -> IndexInfo:
     )
 
 
+@_reading("FT.INFO")
+def index_prefixes(reply: Any) -> tuple[bytes, ...]:
+    """What the keys of an index start with. Nothing else is read of it: it may be another program's, of any kind."""
+    definition = as_dict(as_dict(reply)[b"index_definition"])
+    prefixes = tuple(_bytes(each) for each in _list(definition[b"prefixes"]))
+    return prefixes or (b"",)  # without a prefix it takes every key
+
+
 @_reading("FT._LIST")
 def index_names(reply: Any) -> list[str]:
-    """The names that FT._LIST answers (a list, or a set in RESP3)."""
+    """The names that FT._LIST answers (a list, or a set in RESP3).
+
+    A name that another program wrote may be no text: ``encode(errors="surrogateescape")`` gives its bytes back.
+    """
     if not isinstance(reply, (list, set, frozenset)):
         raise TypeError(f"a list expected, not {type(reply).__name__}")
-    return sorted(_text(each) for each in reply)
+    return sorted(each if isinstance(each, str) else _bytes(each).decode(errors="surrogateescape") for each in reply)
 
 
 @_reading("HELLO")
@@ -158,6 +199,8 @@ def text_map(reply: Any) -> dict[str, str]:
 def scan_page(reply: Any) -> tuple[int, list[bytes]]:
     """The next cursor (0 at the end; some clients read it as an int, some leave it) and the keys of one SCAN reply."""
     cursor, keys = reply
+    if isinstance(cursor, dict):  # a cluster's client puts the one node's name before it
+        (cursor,) = cursor.values()
     return int(cursor), [_bytes(key) for key in _list(keys)]
 
 

@@ -187,13 +187,15 @@ def build_ft_create_args(
     skip_initial_scan: do not index keys that already exist under the prefix.
     Raises InvalidInput if the dimensions are not known, NotSupported for what the engine cannot do.
     """
-    if schema.vector.dims is not None and engine is not None and schema.vector.dims > engine.max_dims:
-        raise NotSupported(f"{schema.vector.dims} dimensions: {engine.name} takes {engine.max_dims}")
+    if engine is not None:
+        _check_engine(schema, engine, skip_initial_scan=skip_initial_scan)
     words: list[Word] = ["FT.CREATE", schema.name, "ON", "HASH", "PREFIX", 1, schema.prefix]
     if skip_initial_scan:
         words.append("SKIPINITIALSCAN")
-    # STOPWORDS 0: our analysis has dropped what shall be dropped; the engine must drop nothing more.
-    words += ["STOPWORDS", 0, "SCHEMA"]
+    if engine is None or engine.text:
+        # STOPWORDS 0: our analysis has dropped what shall be dropped; the engine must drop nothing more.
+        words += ["STOPWORDS", 0]
+    words.append("SCHEMA")
     for each in schema.fields:
         if not isinstance(each, (Text, Stored)):
             words += each.index_words()
@@ -204,6 +206,34 @@ def build_ft_create_args(
         for text in schema.texts:
             words += text.index_words(weight=engine is not None and engine.weight)
     return words
+
+
+def _check_engine(schema: Schema, engine: Engine, *, skip_initial_scan: bool) -> None:
+    """NotSupported for what the engine would refuse, or answer wrongly."""
+    texts = len(schema.text_attributes) if engine.text else 0
+    others = sum(not isinstance(each, (Text, Stored)) for each in schema.fields)
+    for count, limit, what in (
+        (schema.vector.dims, engine.max_dims, "dimensions"),
+        (schema.vector.ef_runtime, engine.max_ef_runtime, "vectors in view (ef_runtime)"),
+        (1 + others + texts, engine.max_fields, "indexed fields"),
+        (texts, engine.max_text_fields, "analysed texts"),
+    ):
+        if count is not None and limit is not None and count > limit:
+            raise NotSupported(f"{count} {what}: {engine.name} takes {limit}")
+    if skip_initial_scan and not engine.skip_initial_scan:
+        raise NotSupported(f"skip_initial_scan: {engine.name} always indexes the keys that are there")
+    tags = {_hash_tag(schema.name), _hash_tag(schema.prefix)}
+    if (engine.hash_tags == "none" and tags != {None}) or (engine.hash_tags == "the name's" and len(tags) > 1):
+        raise NotSupported(
+            f"index {schema.name!r}, prefix {schema.prefix!r}: {engine.name} takes no hash tag {{...}} in them"
+            + (" but the same in both" if engine.hash_tags == "the name's" else "")
+        )
+
+
+def _hash_tag(text: str) -> str | None:
+    """What a cluster hashes of a key instead of the whole: the first ``{...}`` with something in it."""
+    tag, closed, _ = text.partition("{")[2].partition("}")
+    return tag if closed and tag else None
 
 
 def _declared(each: Field | Vector) -> dict[str, Any]:

@@ -1,14 +1,18 @@
-"""A checker of the query language that Valkey Search and RediSearch share: what our builders may emit.
+"""A checker of commands: of the query language that Valkey Search and RediSearch share, and of what else we send.
 
 It accepts exactly the subset that both engines answer alike, and raises Refused for everything else,
 also for what one of them would take. A query is read into a tree, which ``holds`` evaluates on a
 document's fields: a second reading of a filter, independent of the code that wrote it.
 
-    query   = ("*" | group) knn | group
+``check_command`` holds a whole command to Valkey Search, 1.2 or (``old``) 1.0, which has no TEXT, answers no
+query without a vector, and takes less, or (``scores``) 1.3.
+
+    query   = ("*" | group) knn | group | word
     knn     = "=>[KNN k @name $vec" [" EF_RUNTIME n"] " AS __score]"
     group   = "(" clause {" " clause} ")" | "(" clause {"|" clause} ")"
     clause  = ["-"] leaf | group
-    leaf    = "@" name ":{" value {"|" value} "}" | "@" name ":[" bound " " bound "]"
+    leaf    = "@" name ":{" value {"|" value} "}" | "@" name ":[" bound " " bound "]" | word
+    word    = "@" name ":" (letter | digit | "_" | non-ASCII that is no space)+, never beside a knn
     value   = ("\\" ASCII that is no letter or digit | letter | digit | non-ASCII)+
     bound   = ["("] ("-inf" | "inf" | "+inf" | ["-"] digits ["." digits])
 """
@@ -26,7 +30,12 @@ MAX_QUERY_BYTES = 10_240
 MAX_TIMEOUT_MS = 60_000
 MAX_DIMS = 32_768
 MAX_PREFIXES = 8
+MAX_FIELDS = 1_000
+MAX_TEXT_FIELDS = 64
+MAX_CONDITIONS = 500  # Valkey Search counts each condition and each joint between two, to 1,000
 MAX_PARENTHESES = 250  # half of what overflows RediSearch's parser
+# Of Valkey Search 1.0; a vector of 32,768 is already one too many for it.
+OLD_DIMS, OLD_FIELDS, OLD_EF_RUNTIME = 32_767, 50, 4_096
 SEPARATOR = "\x1f"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -56,6 +65,13 @@ class Range(NamedTuple):
     high_open: bool
 
 
+class Word(NamedTuple):
+    """The TEXT field holds the term."""
+
+    name: str
+    term: str
+
+
 class Not(NamedTuple):
     """The part does not hold."""
 
@@ -78,10 +94,11 @@ class Knn(NamedTuple):
 
 
 class Query(NamedTuple):
-    """filter: a tree, or None for everything. knn: None for a query that only counts."""
+    """filter: a tree, or None for everything. knn: None for a query without a vector. words: it asks for terms."""
 
     filter: Any
     knn: Knn | None
+    words: bool = False
 
 
 def read_query(text: str) -> Query:
@@ -92,14 +109,20 @@ def read_query(text: str) -> Query:
     if text.startswith("*"):
         reader.at = 1
         return Query(None, reader.knn())
-    tree = reader.group()
-    return Query(tree, reader.knn() if reader.at < len(text) else None)
+    tree = reader.clause() if text.startswith("@") else reader.group()
+    if text.startswith("@") and not isinstance(tree, Word):
+        raise Refused("a condition stands in parentheses")
+    knn = reader.knn() if reader.at < len(text) else None
+    if knn and reader.words:  # Valkey Search 1.2 forgets a term that is ANDed in the filter of an HNSW search
+        raise Refused("a term in the filter of a KNN query")
+    return Query(tree, knn, reader.words)
 
 
 class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
-        self.at = self.depth = 0
+        self.at = self.depth = self.conditions = 0
+        self.words = False
 
     def refuse(self, why: str) -> Refused:
         return Refused(f"{why} at {self.at}: {self.text[self.at : self.at + 20]!r}")
@@ -148,6 +171,9 @@ class _Reader:
         return self.leaf()
 
     def leaf(self) -> Any:
+        self.conditions += 1
+        if self.conditions > MAX_CONDITIONS:
+            raise self.refuse("too many conditions")
         self.take("@")
         found = _NAME.match(self.text, self.at)
         if not found:
@@ -158,7 +184,17 @@ class _Reader:
             return self.tags(found[0])
         if self.next() == "[":
             return self.range(found[0])
-        raise self.refuse("{ or [ expected")
+        return self.word(found[0])
+
+    def word(self, name: str) -> Word:
+        start = self.at
+        while (char := self.next()) and (char.isalnum() or char == "_" or (char > "\x7f" and not char.isspace())):
+            self.at += 1
+        term = self.text[start : self.at]
+        if not term.strip("_"):  # alone, _ is a syntax error to RediSearch
+            raise self.refuse("a term, { or [ expected")
+        self.words = True
+        return Word(name, term)
 
     def tags(self, name: str) -> Tags:
         self.take("{")
@@ -212,7 +248,7 @@ class _Reader:
 
 
 def holds(tree: Any, stored: dict[str, Any]) -> bool:
-    """Whether a document passes; stored: TAG as a list of stored strings, NUMERIC as a number."""
+    """Whether a document passes; stored: TAG and TEXT as a list of strings, NUMERIC as a number."""
     match tree:
         case None:
             return True
@@ -223,6 +259,8 @@ def holds(tree: Any, stored: dict[str, Any]) -> bool:
                 return False
             number = stored[name]
             return (number > low if low_open else number >= low) and (number < high if high_open else number <= high)
+        case Word(name, term):
+            return term in stored.get(name, ())
         case Not(part):
             return not holds(part, stored)
         case Group("and", parts):
@@ -277,8 +315,11 @@ class _Words:
             raise Refused(f"unexpected {self.args[self.at]!r}")
 
 
-def check_search(args: Sequence[Any]) -> Query:
-    """Refused unless these are the words of an FT.SEARCH that both engines answer alike; its query."""
+def check_search(args: Sequence[Any], *, scores: bool = False) -> Query:
+    """Refused unless these are the words of an FT.SEARCH that both engines answer alike; its query.
+
+    scores: the engine ranks matches of a text, which Valkey Search before 1.3 does not.
+    """
     words = _Words(args)
     words.take("FT.SEARCH")
     words.any()
@@ -292,9 +333,21 @@ def check_search(args: Sequence[Any]) -> Query:
         returned = [words.name() for _ in range(words.number(1, 1_000))]
         if returned[0] != "__score" or len(set(returned)) < len(returned):
             raise Refused(f"RETURN {returned}")
+        most = least = query.knn.k
+    else:
+        if not words.optional("VERBATIM") and query.words:
+            raise Refused("terms that the engine would stem")
+        least = most = 0
+        if words.optional("RETURN"):
+            least, most = 1, MAX_K
+            for _ in range(words.number(1, 1_000)):
+                words.name()
+        if scores and words.optional("SCORER"):
+            words.take("BM25STD")
+            words.optional("WITHSCORES")
     words.take("LIMIT", 0)
     limit = words.number(0, MAX_K)
-    if limit != (query.knn.k if query.knn else 0):
+    if not least <= limit <= most:
         raise Refused(f"LIMIT 0 {limit} cuts or counts something else than was asked")
     words.take("TIMEOUT")
     words.number(1, MAX_TIMEOUT_MS)
@@ -312,21 +365,27 @@ _ATTRIBUTES = {
 }
 
 
-def check_create(args: Sequence[Any], *, weights: bool = False) -> dict[str, str]:
+def check_create(args: Sequence[Any], *, weights: bool = False, old: bool = False) -> dict[str, str]:
     """Refused unless these are the words of an FT.CREATE that both engines take; field name -> kind.
 
-    weights: the engine takes a WEIGHT other than 1, which Valkey Search does not.
+    weights: the engine takes a WEIGHT other than 1, which Valkey Search does not. old: it is Valkey Search 1.0.
     """
     words = _Words(args)
     words.take("FT.CREATE")
-    if not isinstance(words.any(), str):
+    index = words.any()
+    if not isinstance(index, str) or not index:
         raise Refused("the index has no name")
     words.take("ON", "HASH", "PREFIX")
     for _ in range(words.number(1, MAX_PREFIXES)):
-        if not words.any():
+        prefix = words.any()
+        if not prefix:
             raise Refused("an empty prefix takes every key")
-    words.optional("SKIPINITIALSCAN")
-    words.take("STOPWORDS", 0, "SCHEMA")
+        if not weights and (hash_tag(prefix) != hash_tag(index) or (old and hash_tag(prefix))):
+            raise Refused(f"the hash tag of {prefix!r}")
+    if not old:
+        words.optional("SKIPINITIALSCAN")
+        words.take("STOPWORDS", 0)
+    words.take("SCHEMA")
     kinds: dict[str, str] = {}
     kind = ""
     while words.left():
@@ -337,7 +396,7 @@ def check_create(args: Sequence[Any], *, weights: bool = False) -> dict[str, str
             raise Refused(f"{name} would be read as an option of the field before it")
         kinds[name] = kind
         match kind:
-            case "TEXT":
+            case "TEXT" if not old:
                 words.take("NOSTEM")
                 if words.optional("WEIGHT") and float(words.any()) != 1 and not weights:
                     raise Refused("WEIGHT other than 1")
@@ -346,21 +405,29 @@ def check_create(args: Sequence[Any], *, weights: bool = False) -> dict[str, str
             case "NUMERIC":
                 pass
             case "VECTOR":
-                _check_vector(words)
+                _check_vector(words, old=old)
             case _:
                 raise Refused(f"{name}: {kind!r}")
     if list(kinds.values()).count("VECTOR") != 1:
         raise Refused("one vector expected")
+    if len(kinds) > (OLD_FIELDS if old else MAX_FIELDS) or list(kinds.values()).count("TEXT") > MAX_TEXT_FIELDS:
+        raise Refused("too many fields")
     return kinds
 
 
-def _check_vector(words: _Words) -> None:
+def hash_tag(key: str) -> str:
+    """What a cluster hashes of a key instead of the whole; empty where it hashes the whole."""
+    found = re.match(r"[^{]*\{([^}]+)\}", key)
+    return found[1] if found else ""
+
+
+def _check_vector(words: _Words, *, old: bool) -> None:
     algorithm = words.any()
     if algorithm not in _ATTRIBUTES:
         raise Refused(f"algorithm {algorithm!r}")
     end = words.number(6, 20) + words.at
     words.take("TYPE", "FLOAT32", "DIM")
-    words.number(1, MAX_DIMS)
+    words.number(1, OLD_DIMS if old else MAX_DIMS)
     words.take("DISTANCE_METRIC")
     if words.any() not in ("COSINE", "L2", "IP"):
         raise Refused("metric")
@@ -370,6 +437,58 @@ def _check_vector(words: _Words) -> None:
         if attribute not in _ATTRIBUTES[algorithm] - seen:
             raise Refused(f"{attribute!r} for {algorithm}")
         seen.add(attribute)
-        words.number(1, 1_000_000_000)
+        most = {"M": 512, "EF_CONSTRUCTION": 4_096, "EF_RUNTIME": OLD_EF_RUNTIME if old else MAX_EF_RUNTIME}
+        words.number(1, most.get(attribute, 1_000_000_000))
     if words.at != end:
         raise Refused("a wrong count of attributes")
+
+
+# What is sent besides FT commands, and what the scripts call: one key each, which is where the command goes.
+_OF_A_KEY = {"HSET", "HSETNX", "HMGET", "HGETALL", "HEXISTS", "DEL"}
+_IN_SCRIPTS = {"TYPE", "EXISTS", "HEXISTS", "HSET", "HDEL", "HINCRBY", "DEL", "UNLINK", "PEXPIRE"}
+
+
+def check_command(args: Sequence[Any], route: Any, *, old: bool = False, scores: bool = False) -> str:
+    """Refused unless Valkey Search takes the command, or it is a plain one that we know of; its name.
+
+    route: where it is to go, a key or None for any node. old: it is Valkey Search 1.0. scores: it is 1.3.
+    """
+    words = _Words(args)
+    match words.any():
+        case "FT.CREATE":
+            check_create(args, old=old)
+        case "FT.SEARCH":
+            if check_search(args, scores=scores).knn is None and old:
+                raise Refused("a query without a vector")
+        case "FT.INFO" | "FT.DROPINDEX":  # neither has options: DD is RediSearch's
+            if not words.any():
+                raise Refused("the index has no name")
+            words.end()
+        case "FT._LIST" | "HELLO":
+            words.end()
+        case "CLIENT":
+            words.take("INFO")
+            words.end()
+        case "SCAN":
+            words.number(0, 2**64)
+            words.take("MATCH")
+            words.any()
+            words.take("COUNT")
+            words.number(1, 10_000)
+            words.take("TYPE", "hash")
+            words.end()
+        case "EVAL":
+            script = words.any()
+            words.take(1, route)
+            called = re.findall(r"redis\.call\(([^,)]*)", script)
+            if not called or not {name.strip("'") for name in called} <= _IN_SCRIPTS:
+                raise Refused(f"a script that calls {called}")
+            if len(called) != script.count("redis."):
+                raise Refused("a script that does more than call")
+        case name if name in _OF_A_KEY:
+            words.take(route)
+        case name:
+            raise Refused(f"{name!r} is no command that we know of")
+    if not all(type(word) in (str, bytes, int, float) for word in args):
+        raise Refused("a word that no client can send")
+    return str(args[0])

@@ -12,9 +12,10 @@ import valkey
 class Proxy:
     """Passes bytes both ways; ``with`` gives it listening, ``url`` is where.
 
-    cut_after(n): once n more bytes have come from clients, every connection is reset: what came before
-    is passed on, nothing after. refuse: new connections are closed at once. flowing: cleared, replies
-    are held back until it is set again.
+    cut_after(n): once n more bytes have come from clients, their connection ends: what came before is
+    passed on, nothing after. cut_replies_after(n): the same for what the server says. refuse: new
+    connections are closed at once. flowing: cleared, replies are held back until it is set again;
+    hold_after(n) clears it once n more bytes of replies have been passed on.
     """
 
     def __init__(self, upstream):
@@ -22,7 +23,7 @@ class Proxy:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"valkey://127.0.0.1:{self.listener.getsockname()[1]}"
         self.lock = threading.Lock()
-        self.left = None
+        self.left = self.replies_left = self.held_after = None
         self.refuse = False
         self.flowing = threading.Event()
         self.flowing.set()
@@ -49,6 +50,14 @@ class Proxy:
         with self.lock:
             self.left = count
 
+    def cut_replies_after(self, count):
+        with self.lock:
+            self.replies_left = count
+
+    def hold_after(self, count):
+        with self.lock:
+            self.held_after = count
+
     def cut(self):
         """Break every connection now."""
         with self.lock:
@@ -63,7 +72,7 @@ class Proxy:
             return len(self.sockets) // 2
 
     def _start(self, target, *args):
-        thread = threading.Thread(target=target, args=args, daemon=True)
+        thread = threading.Thread(target=target, args=args, daemon=True, name="proxy")
         self.threads.append(thread)
         thread.start()
 
@@ -90,7 +99,7 @@ class Proxy:
         return socket.create_connection((self.upstream["host"], self.upstream.get("port", 6379)))
 
     def _serve(self, client, server):
-        back = threading.Thread(target=self._pump, args=(server, client, False), daemon=True)
+        back = threading.Thread(target=self._pump, args=(server, client, False), daemon=True, name="proxy")
         back.start()
         self._pump(client, server, True)
         back.join()
@@ -102,24 +111,37 @@ class Proxy:
     def _pump(self, source, target, counted):
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                if counted and self._counts_down(target, data):
+                if self._counts_down(target, data, "left" if counted else "replies_left"):
                     break
                 if not counted:
+                    data = self._held_back(target, data)
                     self.flowing.wait()
                 target.sendall(data)
         for each in (source, target):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
-    def _counts_down(self, target, data):
+    def _counts_down(self, target, data, which):
         """Whether these bytes reach the cut; then what is before it has been passed on."""
         with self.lock:
-            if self.left is None:
+            left = getattr(self, which)
+            if left is None:
                 return False
-            passed, self.left = data[: self.left], self.left - len(data)
-            if self.left > 0:
+            setattr(self, which, left - len(data) if left > len(data) else None)
+            if left > len(data):
                 return False
-            self.left = None
             self.cuts += 1
-        target.sendall(passed)
+        target.sendall(data[:left])
         return True
+
+    def _held_back(self, target, data):
+        """What of these bytes is to wait; what is not has been passed on."""
+        with self.lock:
+            left = self.held_after
+            if left is None or left > len(data):
+                self.held_after = None if left is None else left - len(data)
+                return data
+            self.held_after = None
+            self.flowing.clear()
+        target.sendall(data[:left])
+        return data[left:]

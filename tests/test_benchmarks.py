@@ -16,9 +16,10 @@ FOLDER = Path(__file__).parents[1] / "benchmarks"
 @pytest.mark.parametrize(
     ("script", "sizes", "printed"),
     [
-        ("query.py", ("--documents", "300", "--rounds", "2", "--operations", "2"), "Async, filter"),
+        ("query.py", ("--documents", "300", "--rounds", "2", "--operations", "2"), "query_many of 10 through"),
         ("upsert.py", ("--documents", "1000", "--stream", "1000", "--passes", "1"), "ours, a field left out"),
         ("recall.py", ("--documents", "500", "--queries", "5"), "ours, defaults"),
+        ("soak.py", ("--seconds", "2"), "no key is left"),
     ],
 )
 def test_a_benchmark_runs(url, script, sizes, printed):

@@ -196,6 +196,7 @@ def test_the_jobs_are_one_make_target_each():
         "check": ["make check"],
         "pure": ["make test-pure"],
         "embedded": ["make test-embedded"],
+        "clients": ["make test-clients"],
         "docker": ["make --keep-going test-docker"],
         "wheel": ["make wheel"],
     }

@@ -23,14 +23,16 @@ import retriever.errors
 
 ROOT = Path(__file__).parents[1]
 DISTRIBUTION = "valkey-retriever"
-EXTRAS = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or []
+# Without sentence-transformers, which an environment of its own has: tests/models looks at what that one brings.
+EXTRAS = set(metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or []) - {"sentence-transformers"}
 
 # What the README and the docstrings speak of.
 DOCUMENTED = """
     Schema Analysis Text Tag Numeric Stored Vector Filter Document Hit Hits Query Retriever AsyncRetriever
     build_ft_create_args build_ft_search_query TEXT_FIELD SCORE_FIELD
     UpsertReport IndexReport Failure Interruption interruption Operation Engine
-    Embedder LocalEmbedder Reranker EmbeddedServer
+    Embedder LocalEmbedder SentenceTransformerEmbedder CachedEmbedder AsyncCachedEmbedder
+    Reranker CrossEncoderReranker EmbeddedServer
 """.split()
 
 # Packages of every extra and of the tests, whether or not they are installed here.

@@ -7,6 +7,7 @@ once, and two programs that mean different things find out.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,14 +17,36 @@ from fields.names import GENERATION
 from fields.vectors import embedding_matrix
 from retriever.documents import IndexReport
 from retriever.embedders import is_async
-from retriever.engines import LEAST_QUERY_BYTES, Engine, Server
-from retriever.errors import IndexExists, IndexMissing, NotSupported, SchemaMismatch, WrongType
-from retriever.plans import Arg, Command, Embed, Plan, Wait, ask_all, ask_one, raise_first
-from retriever.replies import IndexInfo, database, done, index_info, index_names, integer, text_map
+from retriever.engines import LEAST_QUERY_BYTES, LEAST_UNION, Engine, Server
+from retriever.errors import (
+    SEARCH_NEEDS,
+    IndexExists,
+    IndexMissing,
+    NotSupported,
+    PermissionDenied,
+    SchemaMismatch,
+    WrongType,
+    is_loading,
+)
+from retriever.plans import Arg, Command, Embed, Node, Plan, Primaries, Wait, ask_all, ask_one, raise_first
+from retriever.replies import (
+    IndexInfo,
+    database,
+    done,
+    index_info,
+    index_names,
+    index_prefixes,
+    integer,
+    text_map,
+    whole,
+)
 from retriever.replies import server as read_server
 from retriever.schema import LAYOUT, Schema, build_ft_create_args
 
+log = logging.getLogger("retriever")
+
 WAIT_S = 600.0  # arbitrary: a million vectors are indexed in about that
+INDEX_NAMES: Command[list[str]] = Command(("FT._LIST",), index_names)
 # Sets the whole hash or nothing: two creators cannot mix their halves.
 _CLAIM = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end redis.call('HSET', KEYS[1], unpack(ARGV)) return 1"
 
@@ -42,7 +65,7 @@ class Live:
     all, so learning it twice does no harm.
     blocking: a blocking driver runs the plans, so nothing of the user's may be async.
     embeds: there is an embedder; embedder: its name, if it has one.
-    engine: given by the user instead of the probe's. asked: a cache of ``search``.
+    engine: given by the user instead of the probe's. asked: a cache of ``search``. frequencies: one of ``words``.
     filling: this process saw a backfill that has not been seen to end.
     """
 
@@ -56,6 +79,7 @@ class Live:
     checked: bool = False  # against what is stored, since the first write
     filling: bool = False
     asked: dict[Any, Any] = field(default_factory=dict)
+    frequencies: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def dims(self) -> int | None:
@@ -84,9 +108,7 @@ def search_engine(live: Live) -> Plan[Engine]:
         return live.engine
     server = yield from probe(live)
     if server.engine is None:
-        raise NotSupported(
-            f"{server}: an index needs Valkey with Valkey Search (the valkey-bundle image) or a RediSearch server"
-        )
+        raise NotSupported(f"{server}: {SEARCH_NEEDS}")
     if server.cluster and not server.engine.covers_cluster:
         raise NotSupported(f"{server} in cluster mode answers from one shard only, without an error")
     return server.engine
@@ -112,17 +134,42 @@ def _ask_database(live: Live, engine: Engine) -> Plan[None]:
 
 
 def check_size(live: Live, words: str) -> Plan[None]:
-    """Refuse a query string that is longer than the engine takes."""
+    """Refuse a query string that is longer than the engine takes, or holds more conditions."""
     size = len(words.encode())
-    if size > LEAST_QUERY_BYTES:  # only then does it matter which engine it is for
+    # In a value, : and the bracket behind it are escaped, each for itself.
+    conditions = words.count(":{") + words.count(":[")
+    if size > LEAST_QUERY_BYTES or conditions > LEAST_UNION:  # only then does it matter which engine it is for
         engine = yield from search_engine(live)
-        if engine.max_query_bytes is not None and size > engine.max_query_bytes:
-            raise NotSupported(f"a filter of {size} bytes: {engine.name} takes {engine.max_query_bytes}")
+        for count, limit, what in (
+            (size, engine.max_query_bytes, "bytes"),
+            (conditions, engine.max_union, "conditions"),
+        ):
+            if limit is not None and count > limit:
+                raise NotSupported(f"a filter of {count} {what}: {engine.name} takes {limit}")
 
 
-def info_command(name: str) -> Command[IndexInfo]:
-    """FT.INFO of an index."""
-    return Command(("FT.INFO", name), index_info)
+def info_command(name: str, node: Node | None = None) -> Command[IndexInfo]:
+    """FT.INFO of an index, as one node sees it, or any."""
+    return Command(("FT.INFO", name), index_info, node)
+
+
+def whole_index(live: Live) -> Plan[IndexInfo]:
+    """FT.INFO of the index on all shards: its documents added up where each node tells of its own only.
+
+    An index that has not arrived on every node yet counts as still being filled.
+    """
+    name = live.schema.name
+    nodes = yield Primaries()
+    if len(nodes) > 1:
+        engine = yield from search_engine(live)
+        if engine.local_info:
+            infos = yield from ask_all([info_command(name, node) for node in nodes])
+            raise_first(*infos, but=IndexMissing)
+            there = [info for info in infos if isinstance(info, IndexInfo)]
+            if not there:
+                raise_first(*infos)
+            return whole(there, arriving=len(there) < len(nodes))
+    return (yield from ask_one(info_command(name)))
 
 
 def _metadata_command(schema: Schema) -> Command[dict[str, str]]:
@@ -160,15 +207,31 @@ def _embedder_dims(live: Live) -> Plan[None]:
 def create(live: Live, timeout_s: float) -> Plan[bool]:
     """Make the index if there is none, compare it if there is one, wait until it is filled.
 
-    Answers whether this call made it.
+    Answers whether this call made it. A server that is still reading its data is asked again until it has,
+    or until time has run out: then its own error is raised.
     """
+    started: float | None = None
+    waited, pause = 0.0, 0.002
+    while True:
+        try:
+            return (yield from _create_or_compare(live, max(0.0, timeout_s - waited)))
+        except Exception as error:
+            if not is_loading(error):
+                raise
+            if started is None:
+                started = yield Wait(0)
+            if waited >= timeout_s:
+                raise
+        waited = (yield Wait(pause)) - started
+        pause = min(2 * pause, 0.2)
+
+
+def _create_or_compare(live: Live, timeout_s: float) -> Plan[bool]:
     engine = yield from search_engine(live)
     yield from _ask_database(live, engine)
     yield from _embedder_dims(live)
     schema = live.schema
-    stored, info, names = yield from ask_all(
-        (_metadata_command(schema), info_command(schema.name), Command(("FT._LIST",), index_names))
-    )
+    stored, info, names = yield from ask_all((_metadata_command(schema), info_command(schema.name), INDEX_NAMES))
     _check_metadata(schema, stored)
     raise_first(stored, names)
     made = False
@@ -206,20 +269,39 @@ def _create(live: Live, args: Sequence[str | int], engine: Engine, *, claimed: b
     return True
 
 
-def _check_prefix(schema: Schema, names: Iterable[str]) -> Plan[None]:
-    """Refuse a prefix that is the start of another index's, or the other way round."""
+def _check_prefix(schema: Schema, names: Iterable[str], *, destroys: bool = False) -> Plan[None]:
+    """Refuse a prefix that is the start of another index's, or the other way round.
+
+    An index that this user may not look at is passed over and told in the log, since whoever shares a server could
+    else make no index at all; but not where documents are to be deleted, which may be that one's.
+    """
+    ours = schema.prefix.encode()
     others = [name for name in names if name.split(GENERATION)[0] != schema.name]
-    infos = yield from ask_all([info_command(name) for name in others])
+    infos = yield from ask_all([Command(("FT.INFO", _as_sent(name)), index_prefixes) for name in others])
+    unseen = [name for name, info in zip(others, infos, strict=True) if isinstance(info, PermissionDenied)]
+    if destroys:
+        raise_first(*infos, but=IndexMissing)
+    if unseen:
+        named = ", ".join(map(repr, unseen))
+        log.warning(
+            "index %r: this user may not FT.INFO %s; an overlap of prefixes was not looked for", schema.name, named
+        )
     for name, info in zip(others, infos, strict=True):
-        if isinstance(info, IndexMissing):
-            continue  # dropped in between
+        if isinstance(info, (IndexMissing, PermissionDenied)):  # dropped in between, or told above
+            continue
         raise_first(info)
-        for prefix in info.prefixes:
-            if prefix.startswith(schema.prefix) or schema.prefix.startswith(prefix):
+        for prefix in info:
+            if prefix.startswith(ours) or ours.startswith(prefix):
                 raise InvalidInput(
-                    f"prefix {schema.prefix!r} of index {schema.name!r} overlaps {prefix!r} of index {name!r}: "
+                    f"prefix {schema.prefix!r} of index {schema.name!r} overlaps "
+                    f"{prefix.decode(errors='backslashreplace')!r} of index {name!r}: "
                     f"each would hold the other's documents"
                 )
+
+
+def _as_sent(name: str) -> str | bytes:
+    """The name of an index, which is only bytes where another program chose so (see ``index_names``)."""
+    return name if name.isprintable() else name.encode(errors="surrogateescape")
 
 
 def _claim(live: Live) -> Plan[bool]:
@@ -331,6 +413,17 @@ def ready_to_write(live: Live, first_dims: int | None = None) -> Plan[Schema]:
     return live.schema
 
 
+def check_still_there(live: Live, names: object) -> Plan[None]:
+    """After a write: IndexMissing if its index has gone since it was compared, so that nobody finds what was written.
+
+    names: what INDEX_NAMES answered in the same round trip, since somebody else's FLUSHALL may come at any time. It
+    costs a tenth of FT.INFO. A user who may not ask is not told.
+    """
+    if isinstance(names, list) and live.schema.name not in names:
+        live.checked = False
+        yield from ready_to_write(live)
+
+
 def check_before_delete(live: Live) -> Plan[None]:
     """Before documents are deleted by a filter: it means what it says only of the index that it was written for.
 
@@ -343,9 +436,7 @@ def check_before_delete(live: Live) -> Plan[None]:
     engine = yield from search_engine(live)
     yield from _ask_database(live, engine)
     schema = live.schema
-    stored, info, names = yield from ask_all(
-        (_metadata_command(schema), info_command(schema.name), Command(("FT._LIST",), index_names))
-    )
+    stored, info, names = yield from ask_all((_metadata_command(schema), info_command(schema.name), INDEX_NAMES))
     _check_metadata(schema, stored)
     raise_first(stored, names)
     raise_first(info, but=IndexMissing)
@@ -357,7 +448,7 @@ def check_before_delete(live: Live) -> Plan[None]:
         _learn_dims(live, info)
         _compare_live(live.schema, info, engine)
     else:
-        yield from _check_prefix(schema, names)
+        yield from _check_prefix(schema, names, destroys=True)
 
 
 def wait(live: Live, timeout_s: float) -> Plan[bool]:
@@ -365,7 +456,7 @@ def wait(live: Live, timeout_s: float) -> Plan[bool]:
     started = yield Wait(0)
     pause = 0.002
     while True:
-        info = yield from ask_one(info_command(live.schema.name))
+        info = yield from whole_index(live)
         live.filling = info.indexing
         if not info.indexing:
             return True
@@ -381,6 +472,8 @@ def describe(live: Live) -> Plan[IndexReport]:
     stored, info = yield from ask_all((_metadata_command(live.schema), info_command(live.schema.name)))
     _check_metadata(live.schema, stored)
     raise_first(stored, info)
+    if server.cluster:
+        info = yield from whole_index(live)
     live.filling = info.indexing
     vector = info.attributes.get(live.schema.vector.name)
     if vector is None or vector["type"] != "VECTOR":
@@ -434,8 +527,8 @@ def drop_definition(live: Live, *, delete_documents: bool) -> Plan[None]:
         if info.prefixes != (schema.prefix,) or not (described or not schema.live_differences(info, engine)):
             raise SchemaMismatch(f"index {schema.name!r} was made by another program, or with another prefix")
     if delete_documents:
-        names = yield from ask_one(Command(("FT._LIST",), index_names))
-        yield from _check_prefix(schema, names)
+        names = yield from ask_one(INDEX_NAMES)
+        yield from _check_prefix(schema, names, destroys=True)
     # FT.DROPINDEX and never its DD: that deletes whatever lies under the prefix.
     dropped, deleted = yield from ask_all(
         (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fields.errors import InvalidInput
@@ -16,14 +17,13 @@ from fields.names import TEXT_FIELD, check_id
 from fields.vectors import vector_from_bytes
 from retriever.documents import Document
 from retriever.errors import ReplyError, SearchTimeout, WrongType
-from retriever.operations.index import Live, check_database, check_size, info_command, search_engine
-from retriever.plans import Ask, Command, Page, Plan, ask_all, ask_one, parsed, raise_first
+from retriever.operations.index import Live, check_database, check_size, search_engine, whole_index
+from retriever.plans import Ask, Command, Node, Page, Plan, Primaries, ask_all, ask_one, parsed, raise_first
 from retriever.queries import DEFAULT_TIMEOUT_MS, FilterSpec, check_bool, check_int, count_command, scan_command
 from retriever.replies import integer, values
 from retriever.schema import Schema
 
 MAX_PAGE = 10_000
-START = 0  # of a SCAN, and its end
 _CHUNK = 500  # keys per round trip of get; arbitrary
 log = logging.getLogger("retriever")
 
@@ -63,10 +63,12 @@ def count(live: Live, filter: FilterSpec) -> Plan[int]:
     checked = as_filter(filter, live.schema.by_name)
     yield from check_database(live)
     if checked is None:
-        info = yield from ask_one(info_command(live.schema.name))
+        info = yield from whole_index(live)
         return info.documents
     yield from check_size(live, filter_text(checked))
     engine = yield from search_engine(live)
+    if not engine.filter_alone:
+        return len((yield from matching_ids(live, checked)))
     command = count_command(live.schema, checked, DEFAULT_TIMEOUT_MS)
     (reply,), seconds = yield Ask((command,))
     total = parsed(command, reply)
@@ -86,37 +88,49 @@ def scan(live: Live, filter: FilterSpec, *, batch_size: int, return_vectors: boo
     checked = as_filter(filter, live.schema.by_name)
     # SCAN may name a key twice while the server's table is being resized.
     seen: set[str] = set()
-    cursor = START
-    while True:
-        documents, cursor = yield from page(live, cursor, checked, batch_size, return_vectors=return_vectors)
+    walk = yield from start_walk()
+    while walk.nodes:
+        documents = yield from page(live, walk, checked, batch_size, return_vectors=return_vectors)
         fresh = [document for document in documents if document.id not in seen]
         seen.update(document.id for document in fresh)
         if fresh:
             yield Page(fresh)
-        if cursor == START:
-            return
 
 
 def matching_ids(live: Live, filter: Filter | None) -> Plan[set[str]]:
     """The ids of every document that passes, by walking the keys."""
     ids: set[str] = set()
-    cursor = START
-    while True:
-        documents, cursor = yield from page(live, cursor, filter, 1000)
+    walk = yield from start_walk()
+    while walk.nodes:
+        documents = yield from page(live, walk, filter, 1000)
         ids.update(document.id for document in documents)
-        if cursor == START:
-            return ids
+    return ids
+
+
+@dataclass(slots=True)
+class Walk:
+    """Where a walk over all keys has come to: the primaries not yet done, and the cursor in the first of them."""
+
+    nodes: list[Node | None]
+    cursor: int = 0
+
+
+def start_walk() -> Plan[Walk]:
+    """A walk that has not begun: one cursor after the other, since each primary has its own."""
+    return Walk(list((yield Primaries())))
 
 
 def page(
-    live: Live, cursor: int, filter: Filter | None, batch_size: int, *, return_vectors: bool = False
-) -> Plan[tuple[list[Document], int]]:
-    """The documents of one SCAN page that pass the filter, and the next cursor.
+    live: Live, walk: Walk, filter: Filter | None, batch_size: int, *, return_vectors: bool = False
+) -> Plan[list[Document]]:
+    """The documents of one SCAN page that pass the filter; the walk moves on, and has no nodes left at its end.
 
     Hashes under the prefix that another program wrote are passed over and counted in the log.
     """
     schema = live.schema
-    cursor, keys = yield from ask_one(scan_command(schema, cursor, batch_size))
+    walk.cursor, keys = yield from ask_one(scan_command(schema, walk.nodes[0], walk.cursor, batch_size))
+    if walk.cursor == 0:
+        del walk.nodes[0]
     rows = yield from _rows(schema, keys, return_vectors)
     documents, foreign = [], 0
     for key, row in zip(keys, rows, strict=True):
@@ -131,7 +145,7 @@ def page(
             documents.append(document)
     if foreign:
         log.warning("index %r: passed over %d hashes that this library did not write", schema.name, foreign)
-    return documents, cursor
+    return documents
 
 
 def _rows(schema: Schema, keys: Sequence[str | bytes], return_vectors: bool) -> Plan[list[Any]]:
@@ -147,6 +161,11 @@ def _document(schema: Schema, id: str, row: list[bytes | None], return_vectors: 
     if text is None:
         return None
     vector = stored.pop() if return_vectors else None
+    if vector is not None and schema.vector.dims is not None and len(vector) != 4 * schema.vector.dims:
+        raise ReplyError(
+            f"key {schema.prefix + id!r} holds a vector of {len(vector)} bytes that this library did not write: "
+            f"{schema.vector.dims} dimensions are {4 * schema.vector.dims}"
+        )
     try:
         return Document(
             id,

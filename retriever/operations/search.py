@@ -75,7 +75,7 @@ def query(
     """The k documents nearest to a text or a vector. See ``Retriever.query``."""
     if (text is None) == (vector is None):
         raise InvalidInput("query takes one of text and vector, not " + ("both" if text is not None else "neither"))
-    chosen = None if rerank is None else _reranker(live, rerank, reranker, text)
+    chosen = None if rerank is None else reranker_of(live, rerank, reranker, text)
     asked = _asked(live, k, candidates, return_fields, return_vectors, ef_runtime, timeout_ms, chosen is not None)
     shape = asked.shape
     if max_distance is not None:
@@ -256,7 +256,7 @@ def _asked(
     timeout_ms: int | None,
     reranks: bool,
 ) -> _Asked:
-    names = None if return_fields is None else _names(return_fields)
+    names = None if return_fields is None else field_names(return_fields)
     # With their types, since True and 1.0 are found under 1.
     numbers = (k, candidates, ef_runtime, timeout_ms)
     key = (*numbers, *map(type, numbers), names, return_vectors, type(return_vectors), reranks)
@@ -276,7 +276,8 @@ def _asked(
     return found
 
 
-def _names(return_fields: object) -> tuple[str, ...]:
+def field_names(return_fields: object) -> tuple[str, ...]:
+    """The names in a list of them."""
     if not isinstance(return_fields, str) and isinstance(return_fields, Iterable):
         names = tuple(return_fields)
         if all(isinstance(name, str) for name in names):
@@ -290,10 +291,7 @@ def shape(
     """What a search shall return. InvalidInput on a name that is neither declared nor TEXT_FIELD."""
     names = [TEXT_FIELD, *schema.by_name] if return_fields is None else list(dict.fromkeys(return_fields))
     for name in names:
-        if name != TEXT_FIELD and name not in schema.by_name:
-            raise InvalidInput(
-                f"return_fields: unknown field {name!r}; declared: {', '.join(schema.by_name) or 'none'}"
-            )
+        check_returned(schema, name)
     lent = with_text and TEXT_FIELD not in names
     if lent:
         names.append(TEXT_FIELD)
@@ -315,10 +313,17 @@ def shape(
     )
 
 
+def check_returned(schema: Schema, name: str) -> None:
+    """Refuse a name that is neither declared nor TEXT_FIELD."""
+    if name != TEXT_FIELD and name not in schema.by_name:
+        raise InvalidInput(f"return_fields: unknown field {name!r}; declared: {', '.join(schema.by_name) or 'none'}")
+
+
 # --- what goes in ---------------------------------------------------------------------------------
 
 
-def _reranker(live: Live, rerank: object, default: Reranker | None, text: str | None) -> Reranker | None:
+def reranker_of(live: Live, rerank: object, default: Reranker | None, text: str | None) -> Reranker | None:
+    """The reranker of a call: its own, the constructor's for True, none for False."""
     if rerank is False:
         return None
     chosen = default if rerank is True else rerank

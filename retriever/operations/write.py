@@ -22,15 +22,18 @@ from fields.names import TERMS_FIELD, TEXT_FIELD, check_id, exact_field, stamp_f
 from fields.vectors import Matrix, embedding_matrix, matrix_rows
 from retriever.documents import Document, Failure, UpsertReport, interrupted
 from retriever.engines import Engine
+from retriever.errors import OutOfMemory
 from retriever.operations.index import (
+    INDEX_NAMES,
     Live,
     check_before_delete,
+    check_still_there,
     dims_of,
     drop_definition,
     ready_to_write,
     search_engine,
 )
-from retriever.operations.read import START, id_list, matching_ids, page
+from retriever.operations.read import id_list, matching_ids, page, start_walk
 from retriever.plans import Arg, Call, Command, Embed, Plan, Pull, ask_all, ask_one, raise_first
 from retriever.queries import FilterSpec, check_bool, check_int
 from retriever.replies import integer
@@ -38,9 +41,11 @@ from retriever.schema import Schema
 
 MAX_BATCH = 10_000
 # ARGV: how many fields to remove, their names, then the names and values to set.
+# HSET comes first: after a script's first write, an HDEL too, the server no longer holds it to maxmemory.
 _REPLACE = (
+    "local added = redis.call('HSET', KEYS[1], unpack(ARGV, ARGV[1] + 2)) "
     "if ARGV[1] ~= '0' then redis.call('HDEL', KEYS[1], unpack(ARGV, 2, ARGV[1] + 1)) end "
-    "return redis.call('HSET', KEYS[1], unpack(ARGV, ARGV[1] + 2))"
+    "return added"
 )
 # Where the document was refused, because the key is of another type, that key is not ours to expire.
 _EXPIRE = "return redis.call('TYPE', KEYS[1]).ok == 'hash' and redis.call('PEXPIRE', KEYS[1], ARGV[1]) or 0"
@@ -53,8 +58,8 @@ _OURS = "redis.call('TYPE', KEYS[1]).ok == 'hash' and redis.call('HEXISTS', KEYS
 _DELETE = f"if {_OURS} then return redis.call('UNLINK', KEYS[1]) end return 0"
 _UPDATE = (
     f"if not ({_OURS}) then return 0 end "
-    "if ARGV[1] ~= '0' then redis.call('HDEL', KEYS[1], unpack(ARGV, 2, ARGV[1] + 1)) end "
     "if #ARGV > ARGV[1] + 1 then redis.call('HSET', KEYS[1], unpack(ARGV, ARGV[1] + 2)) end "
+    "if ARGV[1] ~= '0' then redis.call('HDEL', KEYS[1], unpack(ARGV, 2, ARGV[1] + 1)) end "
     "return 1"
 )
 
@@ -89,19 +94,51 @@ def _write_batch(live: Live, documents: Sequence[Document], ids: Sequence[str]) 
     engine = yield from search_engine(live)
     schema = live.schema
     commands = batch.commands(schema, vectors, engine)
-    answers = yield from ask_all(commands)
+    *answers, names = yield from ask_all([*commands, INDEX_NAMES])
+    failures = _failures(schema, commands, answers)
+    yield from check_still_there(live, names)
+    return failures
+
+
+def _failures(schema: Schema, commands: Sequence[Command[Any]], answers: Sequence[Any]) -> tuple[Failure, ...]:
+    """Each document that a command for it was refused for, once."""
     failures: dict[str, Failure] = {}
     for command, answer in zip(commands, answers, strict=True):
         if not isinstance(answer, Exception):
             continue
         if command.route == schema.metadata_key:
-            # The counters of text lengths; where the documents were refused too, those tell why.
-            if not failures:
+            # The counters of text lengths; where the documents were refused too, those tell why. One that finds
+            # the memory full right after the last document that fitted costs a mean next to nothing.
+            if not (failures or isinstance(answer, OutOfMemory)):
                 raise answer
         else:
             id = str(command.route).removeprefix(schema.prefix)
             failures.setdefault(id, Failure(id, str(answer)))
     return tuple(failures.values())
+
+
+def write_all(live: Live, documents: Sequence[Document]) -> Plan[tuple[Failure, ...]]:
+    """Write one batch whole, as ``upsert`` does; answers what the server refused."""
+    return (yield from _write_batch(live, documents, _ids(documents)))
+
+
+def store(live: Live, documents: Sequence[Document]) -> Plan[tuple[Failure, ...]]:
+    """Write documents with neither vector nor terms: found by id and filter, and by a search after ``complete``."""
+    batch = _Batch(live.schema, documents, _ids(documents))
+    yield from ready_to_write(live)
+    commands = batch.stored(live.schema)
+    return _failures(live.schema, commands, (yield from ask_all(commands)))
+
+
+def complete(live: Live, documents: Sequence[Document], leave_out: str) -> Plan[tuple[Failure, ...]]:
+    """Make stored documents searchable, and remove the field that said they were not. Their other fields stay.
+
+    A document that has been deleted since stays deleted.
+    """
+    ids = _ids(documents)
+    vectors = yield from _vectors(live, documents, ids)
+    commands = _Batch(live.schema, documents, ids).completed(live.schema, vectors, leave_out)
+    return _failures(live.schema, commands, (yield from ask_all(commands)))
 
 
 def _ids(documents: Sequence[Document]) -> list[str]:
@@ -129,7 +166,7 @@ def _vectors(live: Live, documents: Sequence[Document], ids: Sequence[str]) -> P
     for at in missing:
         if not live.embeds:
             raise InvalidInput(f"document {ids[at]!r} has no vector, and there is no embedder to make it")
-        if not documents[at].text.strip():
+        if not _indexed(documents[at]).strip():
             raise InvalidInput(f"document {ids[at]!r} has neither a vector nor a text to embed")
     # Where nobody has said how long a vector is, the first one says it, and the others are held to it.
     dims = live.dims or (_length(documents[given[0]].vector, ids[given[0]]) if given else None)
@@ -139,7 +176,7 @@ def _vectors(live: Live, documents: Sequence[Document], ids: Sequence[str]) -> P
         raise InvalidInput(f"document {ids[given[0]]!r}, vector: {dims} dimensions, the index has {schema.vector.dims}")
     if not missing:
         return list(own)
-    result = yield Embed([documents[at].text for at in missing], "document")
+    result = yield Embed([_indexed(documents[at]) for at in missing], "document")
     rows = embedding_matrix(result, len(missing), schema.vector.dims)
     embedded = iter(_encoded(schema, schema.vector.dims, rows, [ids[at] for at in missing]))
     return [next(embedded if document.vector is None else own) for document in documents]
@@ -172,14 +209,18 @@ class _Batch:
             if document.ttl_s is not None
         ]
         texts = texts_bytes([document.text for document in documents], lambda at: f"document {ids[at]!r}, text")
-        self.columns: list[tuple[str, Sequence[bytes | None]]] = [
-            (TEXT_FIELD, texts),
-            (stamp_field(schema.vector.name), [content_hash(text) for text in texts]),
+        indexed = texts
+        if any(document.indexed_text is not None for document in documents):
+            indexed = texts_bytes(list(map(_indexed, documents)), lambda at: f"document {ids[at]!r}, indexed_text")
+        # What is made from the indexed text, and what is kept beside it.
+        self.made: list[tuple[str, Sequence[bytes | None]]] = [
+            (stamp_field(schema.vector.name), [content_hash(text) for text in indexed])
         ]
+        self.columns: list[tuple[str, Sequence[bytes | None]]] = [(TEXT_FIELD, texts)]
         self.counters: list[tuple[str, int]] = []
         self.sparse = False
         if schema.analysis is not None:
-            self._analyse(schema, TERMS_FIELD, [document.text for document in documents])
+            self._analyse(schema, TERMS_FIELD, list(map(_indexed, documents)))
         mappings = self._fields(schema, documents)
         for field in schema.by_name.values():
             self._add(schema, field, mappings)
@@ -220,7 +261,7 @@ class _Batch:
         terms = [schema.analysis.terms(text) for text in texts]
         column = [stored_terms(each).encode() for each in terms]
         count = len(self.ids)
-        self.columns.append((attribute, _spread(column, range(count) if holding is None else holding, count)))
+        self.made.append((attribute, _spread(column, range(count) if holding is None else holding, count)))
         # Their ratio is the mean length that BM25 needs; rewriting a document counts it again, which
         # moves a mean hardly at all.
         suffix = attribute.removeprefix(TERMS_FIELD)
@@ -228,7 +269,7 @@ class _Batch:
 
     def commands(self, schema: Schema, vectors: Sequence[bytes], engine: Engine) -> list[Command[Any]]:
         """One command that replaces each document, then expiries, then counters."""
-        columns = [*self.columns, (schema.vector.name, vectors)]
+        columns = [*self.columns, *self.made, (schema.vector.name, vectors)]
         if self.sparse or engine.script_replace:
             writes = [
                 Command(_replacement(key, [(name, column[at]) for name, column in columns]), integer, key)
@@ -240,11 +281,43 @@ class _Batch:
                 words += [repeat(name), column]
             # Not strict: some of the columns repeat for ever.
             writes = list(map(Command, zip(*words), repeat(integer), self.keys))  # noqa: B905
-        meta = schema.metadata_key
-        if self.counters:
-            counted = [word for pair in self.counters for word in pair]
-            writes.append(Command(("EVAL", _COUNT, 1, meta, *counted), integer, meta, repeatable=False))
+        return [*writes, *self.expiries, *self._counting(schema)]
+
+    def stored(self, schema: Schema) -> list[Command[Any]]:
+        """One command that writes each document with nothing to search by, then expiries."""
+        columns = [
+            *self.columns,
+            *((name, [None] * len(self.ids)) for name, _ in (*self.made, (schema.vector.name, []))),
+        ]
+        writes = [
+            Command(_replacement(key, [(name, column[at]) for name, column in columns]), integer, key)
+            for at, key in enumerate(self.keys)
+        ]
         return [*writes, *self.expiries]
+
+    def completed(self, schema: Schema, vectors: Sequence[bytes], leave_out: str) -> list[Command[Any]]:
+        """One command that makes each stored document searchable and removes a field, then counters."""
+        columns: list[tuple[str, Sequence[bytes | None]]] = [*self.made, (schema.vector.name, vectors)]
+        writes = [
+            Command(
+                _replacement(key, [(leave_out, None), *((name, column[at]) for name, column in columns)], _UPDATE),
+                integer,
+                key,
+            )
+            for at, key in enumerate(self.keys)
+        ]
+        return [*writes, *self._counting(schema)]
+
+    def _counting(self, schema: Schema) -> list[Command[Any]]:
+        if not self.counters:
+            return []
+        meta = schema.metadata_key
+        counted = [word for pair in self.counters for word in pair]
+        return [Command(("EVAL", _COUNT, 1, meta, *counted), integer, meta, repeatable=False)]
+
+
+def _indexed(document: Document) -> str:
+    return document.text if document.indexed_text is None else document.indexed_text
 
 
 def _undeclared(name: object, schema: Schema) -> str:
@@ -340,11 +413,11 @@ def drop(live: Live, *, delete_documents: bool) -> Plan[int]:
     """Drop the index, then the documents if asked. See ``Retriever.drop_index``."""
     check_bool("delete_documents", delete_documents)
     yield from drop_definition(live, delete_documents=delete_documents)
+    if not delete_documents:
+        return 0
     deleted = 0
-    cursor = START
-    while delete_documents:
-        documents, cursor = yield from page(live, cursor, None, 1000)
+    walk = yield from start_walk()
+    while walk.nodes:
+        documents = yield from page(live, walk, None, 1000)
         deleted += yield from _unlink(live.schema, [document.id for document in documents])
-        if cursor == START:
-            break
     return deleted

@@ -1,8 +1,12 @@
-"""What live tests share: an index name of one's own, and both shells behind one set of methods."""
+"""What live tests share: an index name of one's own, and shells for every way to the server.
+
+``make`` reaches the server over connections of the shells' own; with CLIENTS=all in the environment every test
+that uses it runs over each kind of borrowed client as well. These runs have the mark ``borrowed``.
+"""
 
 from __future__ import annotations
 
-import inspect
+import os
 import uuid
 
 import pytest
@@ -10,32 +14,23 @@ import valkey
 import valkey.asyncio
 
 from retriever import AsyncRetriever, Numeric, Retriever, Schema, Stored, Tag, Text, Vector
+from tests.clients import BORROWED, OWN, USUAL, Shell, closed
 from tests.fakes import DIMS
 
+# Modules that always run over borrowed clients too, and over which.
+LENT = {"test_clients": BORROWED, "test_search": USUAL, "test_documents": USUAL}
 
-class Shell:
-    """A Retriever or an AsyncRetriever; every method is awaited, ``scan`` gives a list."""
 
-    def __init__(self, retriever):
-        self.retriever = retriever
-        self.blocking = isinstance(retriever, Retriever)
-
-    def __getattr__(self, name):
-        method = getattr(self.retriever, name)
-
-        async def call(*args, **kwargs):
-            result = method(*args, **kwargs)
-            return await result if inspect.isawaitable(result) else result
-
-        return call
-
-    async def scan(self, *args, **kwargs):
-        documents = self.retriever.scan(*args, **kwargs)
-        return list(documents) if self.blocking else [document async for document in documents]
-
-    async def ids(self, filter=None, *, k=10_000, vector=(1, 0, 0, 0)):
-        """The ids that a search over everything finds, nearest first."""
-        return [hit.id for hit in await self.query(vector=vector, k=k, filter=filter, return_fields=[])]
+def pytest_generate_tests(metafunc):
+    if "make" not in metafunc.fixturenames:
+        return
+    module = metafunc.module.__name__.rpartition(".")[2]
+    lent = BORROWED if os.environ.get("CLIENTS") == "all" else LENT.get(module, [])
+    if "borrow" in metafunc.fixturenames:
+        lent = []  # brings clients of its own, which would be the same ones each time
+    own = [] if "lend" in metafunc.fixturenames else OWN
+    ways = [*own, *(pytest.param(way, marks=pytest.mark.borrowed) for way in lent)]
+    metafunc.parametrize("make", ways, indirect=True, ids=map(str, [*own, *lent]))
 
 
 @pytest.fixture(scope="session")
@@ -58,26 +53,55 @@ def name(raw):
         raw.unlink(*keys[start : start + 1000])
 
 
-@pytest.fixture(params=["sync", "async"])
+@pytest.fixture
 async def make(request, url):
-    """Makes shells of the declared kind, ``make(schema, **arguments of connect)``, and closes them."""
-    made = []
+    """Makes shells of the declared kind, ``make(schema, **arguments of connect)``, and closes them.
 
-    def make(schema, *, to=url, client=None, **kwargs):
-        kind = Retriever if request.param == "sync" else AsyncRetriever
-        retriever = kind.connect(to, schema, **kwargs) if client is None else kind(client, schema, **kwargs)
+    client: one to borrow. Where ``make.way`` is a borrowed client, ``to``, ``timeout_s`` and ``cluster``, which are
+    arguments of ``connect`` alone, skip the test.
+    """
+    made, clients = [], []
+    way = request.param
+    kind = Retriever if way.blocking else AsyncRetriever
+
+    def make(schema, *, client=None, **kwargs):
+        if client is None and way.library is None:
+            retriever = kind.connect(kwargs.pop("to", url), schema, **kwargs)
+        else:
+            if kwargs.keys() & {"to", "timeout_s", "cluster"}:
+                pytest.skip("about connect(): its URL, its timeout or its cluster")
+            if client is None:
+                client = way.client(url)
+                clients.append(client)
+            retriever = kind(client, schema, **kwargs)
         made.append(Shell(retriever))
         return made[-1]
 
-    make.blocking = request.param == "sync"
+    make.way, make.blocking = way, way.blocking
     yield make
     for shell in made:
         await shell.close()
+    for client in clients:
+        await closed(client)
+
+
+@pytest.fixture
+async def lend(make):
+    """Makes clients of the kind that ``make.way`` borrows, ``lend(url, **options of from_url)``, and closes them."""
+    clients = []
+
+    def lend(url, **options):
+        clients.append(make.way.client(url, **options))
+        return clients[-1]
+
+    yield lend
+    for client in clients:
+        await closed(client)
 
 
 @pytest.fixture
 async def borrow(make):
-    """Makes clients of the kind that ``make`` takes, ``borrow(url, **arguments)``, and closes them."""
+    """Makes valkey-py's clients of the flavour that ``make`` takes, ``borrow(url, **arguments)``, and closes them."""
     borrowed = []
 
     def borrow(url, kind=None, **kwargs):
@@ -87,10 +111,7 @@ async def borrow(make):
 
     yield borrow
     for client in borrowed:
-        if make.blocking:
-            client.close()
-        else:
-            await client.aclose()
+        await closed(client)
 
 
 @pytest.fixture

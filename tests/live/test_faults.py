@@ -96,6 +96,47 @@ async def test_a_server_that_dies_in_an_upsert(make, borrow, schema, proxy, at, 
     assert await direct.count({"category": "v1"}) == 0
 
 
+@pytest.mark.parametrize("cut", ["commands", "replies"])
+@pytest.mark.parametrize("owned", [True, False], ids=["owned", "borrowed"])
+async def test_an_upsert_that_is_cut_anywhere(make, borrow, schema, proxy, cut, owned):
+    """Wherever in two batches the connection ends: what was confirmed is written, what is neither is as it was."""
+    direct = make(schema)
+    await direct.create_index()
+    shell = make(schema, to=proxy.url) if owned else make(schema, client=borrow(proxy.url))
+    await shell.upsert(corpus(0, 10))
+    arm, stride = (proxy.cut_after, 173) if cut == "commands" else (proxy.cut_replies_after, 3)
+    seen = set()
+    for at in range(0, 100 * stride, stride):
+        assert await shell.exists("d00")  # connected
+        old = await contents(direct)
+        documents = corpus(at + 1, 10)
+        new = {each.id: each for each in documents}
+        confirmed = []
+        proxy.refuse = True
+        arm(at)
+        try:
+            await shell.upsert(documents, batch_size=5, on_batch=confirmed.extend)
+        except valkey.exceptions.ConnectionError as error:
+            stopped = interruption(error)
+        else:
+            break
+        finally:
+            proxy.refuse = False
+            arm(None)
+        assert stopped.report == UpsertReport(len(confirmed))
+        assert list(stopped.in_flight) == [each.id for each in documents[len(confirmed) :][:5]]
+        now = await contents(direct)
+        for id, each in now.items():
+            allowed = [new[id]] if id in confirmed else [old[id], new[id]] if id in stopped.in_flight else [old[id]]
+            assert each in allowed
+        written = sum(now[id] == new[id] for id in stopped.in_flight)
+        seen.add((len(confirmed), written))
+    assert await contents(direct) == new
+    # Between the commands of either batch, or before the replies to what was written whole.
+    expected = {(0, 0), (0, 2), (0, 5), (5, 0), (5, 2)} if cut == "commands" else {(0, 5), (5, 5)}
+    assert expected <= seen
+
+
 async def test_an_embedder_that_fails_in_the_third_batch(make, schema):
     """Its own error carries the two batches before it; again with a well one, all are there."""
     calls = []
@@ -264,12 +305,16 @@ READS = {
 }
 
 
+CUTS = {"in the command": lambda proxy: proxy.cut_after(20), "in the reply": lambda proxy: proxy.cut_replies_after(5)}
+
+
+@pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("method", READS)
-async def test_an_owned_client_reads_again_once(broken, proxy, method):
-    """A connection that is lost before the reply of a read: asked again on a new one, with the same answer."""
+async def test_an_owned_client_reads_again_once(broken, proxy, method, cut):
+    """A connection that is lost before the reply of a read is whole: asked again on a new one, with the same answer."""
     expected = await READS[method](broken.direct)
     await READS[method](broken)
-    proxy.cut_after(20)
+    CUTS[cut](proxy)
     got = await READS[method](broken)
     assert proxy.cuts == 1
     if method == "scan":
@@ -278,12 +323,13 @@ async def test_an_owned_client_reads_again_once(broken, proxy, method):
         assert got == expected
 
 
+@pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("method", READS)
-async def test_a_borrowed_client_is_not_asked_again(make, borrow, schema, proxy, broken, method):
+async def test_a_borrowed_client_is_not_asked_again(make, borrow, schema, proxy, broken, method, cut):
     """A borrowed client's retries are its owner's business: its ConnectionError comes through."""
     shell = make(schema, client=borrow(proxy.url))
     await READS[method](shell)
-    proxy.cut_after(20)
+    CUTS[cut](proxy)
     if method == "query_many":
         assert [type(each) for each in await READS[method](shell)] == [valkey.exceptions.ConnectionError] * 2
     else:
@@ -327,6 +373,85 @@ async def test_a_server_that_never_answers_is_a_timeout(make, schema, url):
         shell = make(schema, to=f"valkey://127.0.0.1:{silent.getsockname()[1]}", timeout_s=0.1)
         with pytest.raises(valkey.exceptions.TimeoutError):
             await shell.get("d")
+
+
+@pytest.mark.parametrize("owned", [True, False], ids=["owned", "borrowed"])
+async def test_a_create_index_that_is_cut_anywhere(make, borrow, schema, proxy, raw, owned):
+    """Whatever step of it the connection ends in, the next one finds or makes the index, and it takes documents."""
+    made = set()
+    for at in range(0, 20_000, 149):
+        shell = make(schema, to=proxy.url) if owned else make(schema, client=borrow(proxy.url))
+        proxy.cut_after(at)
+        try:
+            made.add(await shell.create_index())
+            proxy.cut_after(None)
+        except valkey.exceptions.ConnectionError:
+            made.add(await shell.create_index())
+        assert await shell.upsert([document("d")]) == UpsertReport(1)
+        assert await shell.ids() == ["d"]
+        assert await shell.drop_index(delete_documents=True) == 1
+        assert list(raw.scan_iter(f"{schema.name}*")) == []
+        if proxy.cuts < len(range(0, at + 1, 149)):
+            break  # all of it came before the cut
+    assert proxy.cuts > 5
+    assert True in made
+
+
+# --- a server that hangs --------------------------------------------------------------------------
+
+
+def own_threads():
+    return {each for each in threading.enumerate() if each.name != "proxy"}
+
+
+@pytest.mark.parametrize("after", [0, 1, 5])
+@pytest.mark.parametrize("method", ["query", "get", "get many", "exists", "count", "scan", "describe_index"])
+@pytest.mark.parametrize("owned", [True, False], ids=["owned", "borrowed"])
+async def test_a_server_that_hangs(make, borrow, schema, proxy, owned, method, after):
+    """No reply, or half of one: TimeoutError; nothing stays behind, and afterwards a call reads its own reply."""
+    direct = make(schema)
+    await direct.create_index()
+    await direct.upsert(corpus(1))
+    client = None if owned else borrow(proxy.url, socket_timeout=0.1)
+    shell = make(schema, to=proxy.url, timeout_s=0.1) if owned else make(schema, client=client)
+    await READS[method](shell)
+    threads = own_threads()
+    proxy.hold_after(after)
+    with pytest.raises(valkey.exceptions.TimeoutError) as raised:
+        await READS[method](shell)
+    assert type(raised.value) is valkey.exceptions.TimeoutError
+    proxy.flowing.set()
+    assert await shell.exists(["x", "d07", "d08"]) == [False, True, True]
+    got, expected = await READS[method](shell), await READS[method](direct)
+    if method == "scan":
+        got, expected = [sorted(each, key=lambda each: each.id) for each in (got, expected)]
+    assert got == expected
+    assert own_threads() == threads
+    await shell.close()
+    if not owned:
+        client.connection_pool.disconnect() if make.blocking else await client.connection_pool.disconnect()
+    assert await asyncio.to_thread(eventually, lambda: proxy.open == 0)
+
+
+@pytest.mark.parametrize("after", [0, 1, 6])
+@pytest.mark.parametrize("owned", [True, False], ids=["owned", "borrowed"])
+async def test_a_server_that_hangs_in_an_upsert(make, borrow, schema, proxy, owned, after):
+    """The TimeoutError says how far it came; what was on its way is not counted, and again ends the same."""
+    shell = (
+        make(schema, to=proxy.url, timeout_s=0.1)
+        if owned
+        else make(schema, client=borrow(proxy.url, socket_timeout=0.1))
+    )
+    await shell.create_index()
+    await shell.upsert(corpus(1))
+    with pytest.raises(valkey.exceptions.TimeoutError) as raised:
+        await shell.upsert(corpus(2), batch_size=10, on_batch=lambda ids: proxy.hold_after(after))
+    stopped = interruption(raised.value)
+    assert stopped.report == UpsertReport(10)
+    assert stopped.in_flight == tuple(f"d{at}" for at in range(10, 20))
+    proxy.flowing.set()
+    assert await shell.upsert(corpus(2)) == UpsertReport(50)
+    assert await contents(shell) == {each.id: each for each in corpus(2)}
 
 
 # --- secrets --------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from retriever import (
     Hit,
     InvalidInput,
     Numeric,
-    PermissionDenied,
     Retriever,
     Schema,
     SearchTimeout,
@@ -595,73 +594,3 @@ async def test_the_wrong_flavour_of_client_is_a_type_error(url, schema):
         for kind in (Retriever, AsyncRetriever):
             with pytest.raises(TypeError, match="a client of valkey-py"):
                 kind(nothing, schema)
-
-
-# --- a user who may do little ---------------------------------------------------------------------
-
-
-@pytest.fixture
-def limited(raw, url, name):
-    """URLs of users who may run the given commands and no others."""
-    users = []
-
-    def limited(*commands):
-        user = f"{name}-{len(users)}"
-        users.append(user)
-        raw.execute_command("ACL", "SETUSER", user, "on", ">pw", "~*", "-@all", *(f"+{each}" for each in commands))
-        scheme, rest = url.split("://", 1)
-        return f"{scheme}://{user}@{rest}?password=pw" if scheme == "unix" else f"{scheme}://{user}:pw@{rest}"
-
-    yield limited
-    if users:
-        raw.execute_command("ACL", "DELUSER", *users)
-
-
-async def test_a_query_needs_no_more_than_ft_search(docs, make, schema, limited):
-    """A user allowed nothing but FT.SEARCH can query; what he may not is PermissionDenied and changes nothing."""
-    await docs.upsert([document("d", year=1)])
-    shell = make(schema, to=limited("ft.search"))
-    assert await shell.ids({"year": 1}) == ["d"]
-    assert await shell.count({"year": 1}) == 1
-    for call in (
-        shell.count(),
-        shell.get("d"),
-        shell.scan(),
-        shell.delete("d"),
-        shell.upsert([document("e")]),
-        shell.update("d", {"year": 2}),
-        shell.create_index(),
-        shell.drop_index(delete_documents=True),
-        shell.describe_index(),
-    ):
-        with pytest.raises(PermissionDenied):
-            await call
-    assert (await docs.get("d")).fields == {"year": 1}
-    assert await docs.ids() == ["d"]
-
-
-async def test_a_scan_that_may_not_read_is_refused(docs, make, schema, limited):
-    """Who may walk the keys but not read them is told so; nothing found would be a lie."""
-    await docs.upsert([document("d")])
-    with pytest.raises(PermissionDenied):
-        await make(schema, to=limited("scan")).scan()
-
-
-async def test_a_writer_needs_no_right_to_make_an_index(docs, make, schema, limited):
-    """Reading FT.INFO and writing hashes is enough to upsert."""
-    commands = [
-        "ft.info",
-        "ft.search",
-        "hset",
-        "hexists",
-        "hgetall",
-        "hincrby",
-        "hdel",
-        "eval",
-        "pexpire",
-        "exists",
-        "type",
-    ]
-    shell = make(schema, to=limited(*commands))
-    assert (await shell.upsert([document("d", year=1), document("e", ttl_s=100)])).written == 2
-    assert sorted(await shell.ids()) == ["d", "e"]

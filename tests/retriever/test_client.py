@@ -10,8 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-import redis
-import valkey
+import redis.asyncio
 import valkey.asyncio
 
 from fields.kinds import Tag, Vector
@@ -69,7 +68,7 @@ class Answers:
     """A client that answers each command by its first word; an exception is raised, or stands in a pipeline."""
 
     def __init__(self, **answers):
-        self.answers = {name.replace("_", "."): answer for name, answer in answers.items()}
+        self.answers = {"FT._LIST": [b"docs"]} | {name.replace("_", "."): answer for name, answer in answers.items()}
         self.sent = []
         self.closed = 0
 
@@ -149,6 +148,11 @@ class AsyncQueries(Embedder):
         return [[1, 2] for _ in texts]
 
 
+def unconnected(kind):
+    """A client of the class whose constructor did not run, which would ask a server for its nodes."""
+    return object.__new__(kind)
+
+
 @pytest.mark.parametrize(
     ("shell", "client", "match"),
     [
@@ -162,6 +166,15 @@ class AsyncQueries(Embedder):
         (Retriever, "valkey://localhost", "expected, not str"),
         (AsyncRetriever, object(), "expected, not object"),
         (Retriever, valkey.ConnectionPool(), "expected, not ConnectionPool"),
+        (Retriever, redis.Redis, "expected, not the class Redis"),
+        (Retriever, redis.Redis().pipeline(), "expected, not Pipeline"),
+        (AsyncRetriever, valkey.asyncio.Valkey().pipeline(), "expected, not Pipeline"),
+        (Retriever, unconnected(valkey.asyncio.ValkeyCluster), r"an async client \(.*AsyncRetriever takes it"),
+        (Retriever, unconnected(redis.asyncio.RedisCluster), r"an async client \(.*AsyncRetriever takes it"),
+        (AsyncRetriever, unconnected(valkey.ValkeyCluster), r"a blocking client \(.*; Retriever takes it"),
+        (AsyncRetriever, unconnected(redis.RedisCluster), r"a blocking client \(.*; Retriever takes it"),
+        (AsyncRetriever, valkey.asyncio.cluster.ClusterPipeline(None), "expected, not ClusterPipeline"),
+        (AsyncRetriever, redis.asyncio.cluster.ClusterPipeline(None), "expected, not ClusterPipeline"),
     ],
     ids=lambda part: type(part).__name__ if not isinstance(part, (str, type)) else str(part)[:30],
 )
@@ -172,11 +185,23 @@ def test_the_wrong_client_is_a_type_error(shell, client, match):
 
 
 @pytest.mark.parametrize(
-    "client", [valkey.Valkey(), valkey.Valkey(decode_responses=True), redis.Redis(protocol=3)], ids=repr
+    ("shell", "client"),
+    [
+        (Retriever, valkey.Valkey()),
+        (Retriever, valkey.Valkey(decode_responses=True)),
+        (Retriever, redis.Redis(protocol=3)),
+        (Retriever, unconnected(valkey.ValkeyCluster)),
+        (Retriever, unconnected(redis.RedisCluster)),
+        (AsyncRetriever, valkey.asyncio.Valkey(protocol=3)),
+        (AsyncRetriever, redis.asyncio.Redis()),
+        (AsyncRetriever, unconnected(valkey.asyncio.ValkeyCluster)),
+        (AsyncRetriever, unconnected(redis.asyncio.RedisCluster)),
+    ],
+    ids=lambda part: f"{type(part).__module__}.{type(part).__name__}",
 )
-def test_real_clients_are_taken_without_io(client):
+def test_real_clients_are_taken_without_io(shell, client):
     """Making a shell does no I/O: these clients' servers need not exist."""
-    assert Retriever(client, SCHEMA)
+    assert shell(client, SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -326,7 +351,7 @@ async def test_both_shells_send_identical_commands():
         await returned(retriever.upsert(DOCUMENTS))
         sent.append(borrowed.sent)
     assert sent[0] == sent[1]
-    assert [args[0] for args in sent[0]] == ["FT.SEARCH"] * 3 + ["HSET"]
+    assert [args[0] for args in sent[0]] == ["FT.SEARCH"] * 3 + ["HSET", "FT._LIST"]
 
 
 async def test_a_refusal_is_classified_and_a_lost_connection_is_not(shell):
@@ -549,7 +574,7 @@ async def test_the_hook_is_told_of_every_operation(shell):
     assert found == [
         ("query", "docs", 1, 1, True, None),
         ("query_many", "docs", 2, 2, True, None),
-        ("upsert", "docs", 1, 1, True, None),
+        ("upsert", "docs", 2, 1, True, None),
         ("get", "docs", 1, 1, True, None),
         ("get", "docs", 2, 2, True, None),
         ("exists", "docs", 2, 2, True, None),

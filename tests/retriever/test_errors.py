@@ -14,6 +14,7 @@ from retriever.errors import (
     InvalidInput,
     MissingExtra,
     NotSupported,
+    OutOfMemory,
     PermissionDenied,
     ReplyError,
     RetrieverError,
@@ -22,6 +23,7 @@ from retriever.errors import (
     ServerError,
     WrongType,
     classify,
+    is_loading,
     is_lost_connection,
     is_refusal,
 )
@@ -98,11 +100,20 @@ def test_every_recorded_error_is_a_server_error():
         ("unknown command 'GET'", ServerError),
         ("Cannot create index on db != 0", NotSupported),
         ("User nobody has no permissions to run the 'ft.search' command", PermissionDenied),
+        ("this user has no permissions to run the 'ft.search' command or its subcommand", PermissionDenied),
+        (
+            "ACL failure in script: User u has no permissions to run the 'hdel' command script: on @x:1.",
+            PermissionDenied,
+        ),
         ("NOPERM this user has no permissions to access one of the keys", PermissionDenied),
+        ("No permissions to access a key", PermissionDenied),
+        ("User does not have the required permissions to query the index", PermissionDenied),
+        ("The user doesn't have a permission to execute a command", PermissionDenied),
         ("Timeout limit was reached", SearchTimeout),
         ("Search operation cancelled due to timeout: timed out", SearchTimeout),
         ("WRONGTYPE Operation against a key holding the wrong kind of value", WrongType),
-        ("OOM command not allowed when used memory > 'maxmemory'.", ServerError),
+        ("OOM command not allowed when used memory > 'maxmemory'.", OutOfMemory),
+        ("command not allowed when used memory > 'maxmemory'. script: on @user_script:1.", OutOfMemory),
         ("", ServerError),
     ],
 )
@@ -111,7 +122,7 @@ def test_wordings(kind, said, expected):
     """A refusal is classified by its words, without regard to case or to the client library."""
     found = classify(kind(said), "FT.SEARCH docs")
     assert type(found) is expected
-    assert str(found).startswith(f"FT.SEARCH docs: {said}")
+    assert str(found).startswith(f"FT.SEARCH docs: {said.partition(', with args')[0]}")
 
 
 @pytest.mark.parametrize("library", [valkey.exceptions, redis_exceptions], ids=["valkey", "redis"])
@@ -124,6 +135,55 @@ def test_the_way_out_is_named():
     """A missing index and a timeout say what helps."""
     assert str(classify(ResponseError("docs: no such index"), "FT.SEARCH docs")).endswith("create_index() makes it")
     assert "timeout_ms" in str(classify(ResponseError("Timeout limit was reached"), "x"))
+
+
+# Valkey 9 and Redis 7 and 8, a script's, a subcommand's, Redis 6; of keys also RediSearch 8 and Valkey Search.
+REFUSED_COMMANDS = [
+    ("User u has no permissions to run the 'ft.search' command", "ft.search"),
+    ("User u has no permissions to run the 'FT.SEARCH' command", "ft.search"),
+    ("ACL failure in script: User u has no permissions to run the 'hdel' command script: on @user_script:1.", "hdel"),
+    ("User u has no permissions to run the 'client|info' command", "client|info"),
+    ("this user has no permissions to run the 'ft.search' command or its subcommand", "ft.search"),
+]
+REFUSED_KEYS = [
+    "No permissions to access a key",
+    "ACL failure in script: No permissions to access a key script: on @user_script:1.",
+    "this user has no permissions to access one of the keys used as arguments",
+    "User does not have the required permissions to query the index",
+    "The user doesn't have a permission to execute a command",
+]
+
+
+@pytest.mark.parametrize(("said", "command"), REFUSED_COMMANDS)
+def test_a_command_that_a_rule_lacks_is_named(said, command):
+    """Whichever command the server refuses, also inside a script, the way out is that command."""
+    assert str(classify(ResponseError(said), "EVAL")) == f"EVAL: {said}; the user's ACL rule lacks +{command}"
+
+
+@pytest.mark.parametrize("said", REFUSED_KEYS)
+def test_a_key_that_a_rule_lacks_is_told_from_a_command(said):
+    """Where the command is allowed and the key is not, the way out is a key pattern and no command."""
+    found = str(classify(ResponseError(said), "FT.SEARCH", "docs"))
+    assert found.startswith(f"FT.SEARCH docs: {said}; the user's ACL rule allows the command and lacks a key pattern")
+    assert "+" not in found
+
+
+@pytest.mark.parametrize("quote", ["'", "`"])
+def test_what_a_server_repeats_of_a_command_is_left_out(quote):
+    """An unknown command's arguments, a filter or a password, are in neither the error nor its cause."""
+    cause = ResponseError(f"unknown command {quote}AUTH{quote}, with args beginning with: 'me' 'hushhush' ")
+    found = classify(cause, "FT.SEARCH", "docs")
+    assert str(found) == f"FT.SEARCH docs: unknown command {quote}AUTH{quote}"
+    assert "hushhush" not in repr(cause)
+
+
+@pytest.mark.parametrize("library", [valkey.exceptions, redis_exceptions], ids=["valkey", "redis"])
+def test_a_wrong_password_passes_through(library):
+    """It is the client's own AuthenticationError, which is no refusal of a command and is not tried again."""
+    error = library.AuthenticationError("invalid username-password pair or user is disabled.")
+    assert classify(error, "FT.SEARCH", "docs") is error
+    assert not is_refusal(error)
+    assert not is_lost_connection(error)
 
 
 @pytest.mark.parametrize("library", [valkey.exceptions, redis_exceptions], ids=["valkey", "redis"])
@@ -141,6 +201,8 @@ def test_what_a_lost_connection_is(library):
     assert is_lost_connection(ConnectionResetError("gone"))
     assert not is_lost_connection(library.TimeoutError("slow"))
     assert not is_lost_connection(library.BusyLoadingError("loading"))
+    assert is_loading(library.BusyLoadingError("loading"))
+    assert not is_loading(library.ConnectionError("gone"))
     assert not is_lost_connection(library.AuthenticationError("wrong password"))
     assert not is_lost_connection(library.ResponseError("no"))
     assert not is_lost_connection(TimeoutError("slow"))

@@ -20,6 +20,7 @@ from valkey.exceptions import (
     TimeoutError,
 )
 
+from retriever import AsyncRetriever, InvalidInput, Retriever, Schema, Vector
 from retriever.links import AsyncOwnLink, OwnLink
 from retriever.plans import Command
 
@@ -567,3 +568,119 @@ def test_a_loop_that_is_gone_cannot_say_goodbye(ended):
     asyncio.run(link.close())
     assert link.pool.free == ([connection] if ended else [])
     assert asyncio.run(link.send("b")) == [["b"]]
+
+
+async def test_a_refusal_while_connecting_stands_for_every_command(link):
+    """What a server refuses before the first command, AUTH or SELECT, is the answer to all; later it is asked anew."""
+    link.pool.fail("connect", ResponseError("no SELECT"))
+    replies = await link.send("a", "b", repeatable=False)
+    assert [str(reply) for reply in replies] == ["no SELECT"] * 2
+    assert await link.send("c") == [["c"]]
+
+
+# --- URLs -----------------------------------------------------------------------------------------
+
+SHELLS = [Retriever, AsyncRetriever]
+SCHEMA = Schema("docs", vector=Vector(dims=2))
+
+
+def options(shell, url):
+    """The class of connection and the options that a client of our own has; making one does no I/O."""
+    pool = shell.connect(url, SCHEMA)._driver.link.client.connection_pool
+    return pool.connection_class.__name__, pool.connection_kwargs
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("valkey://h", {"host": "h"}),
+        ("VALKEY://h:1/2", {"host": "h", "port": 1, "db": 2}),
+        ("valkey://h\n", {"host": "h"}),  # as it is read from a file
+        ("valkey://", {}),
+        ("valkey:///3", {"db": 3}),
+        ("valkey://[::1]:6380/1", {"host": "::1", "port": 6380, "db": 1}),
+        ("valkey://[2001:db8::1]", {"host": "2001:db8::1"}),
+        ("redis://u:p%40%3A%2F%3F%23%25@h", {"host": "h", "username": "u", "password": "p@:/?#%"}),
+        ("valkey://u:p@x@h", {"host": "h", "username": "u", "password": "p@x"}),
+        ("valkey://:p@h", {"host": "h", "password": "p"}),
+        ("valkey://h?username=u&password=p%2525", {"host": "h", "username": "u", "password": "p%"}),
+        ("unix:///s", {"path": "/s"}),
+        ("unix://u:p%2F@/s?db=1", {"path": "/s", "username": "u", "password": "p/", "db": 1}),
+        ("unix:///s?password=p", {"path": "/s", "password": "p"}),
+        ("unix:///a%20b", {"path": "/a b"}),
+    ],
+)
+def test_what_a_url_means(shell, url, expected):
+    """Host, port, database, user and password are those of the URL, percent-decoded."""
+    _, found = options(shell, url)
+    assert {
+        name: found[name] for name in ("host", "port", "db", "username", "password", "path") if name in found
+    } == expected
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("valky://h", "it starts with one of valkey://"),
+        ("valkey:/h", "it starts with one of valkey://"),
+        ("valkey:h", "it starts with one of valkey://"),
+        ("h:6379", "it starts with one of valkey://"),
+        ("h", "it starts with one of valkey://"),
+        (" ", "it starts with one of valkey://"),
+        (" valkey://h", "it starts with one of valkey://"),
+        ("unix:/s", "it starts with one of valkey://"),
+        ("valkey://h ", "host or port cannot be read"),
+        ("valkey://a b", "host or port cannot be read"),
+        ("valkey://h:99999", "host or port cannot be read"),
+        ("valkey://h:-1", "host or port cannot be read"),
+        ("valkey://h:x", "host or port cannot be read"),
+        ("valkey://::1:6379", "host or port cannot be read"),
+        ("valkey://[::1", "host or port cannot be read"),
+        ("valkey://u:1#x@h", "percent-encode special characters of a password"),
+        ("valkey://u:1?x@h", "percent-encode special characters of a password"),
+        ("valkey://u:p/x@h", "percent-encode special characters of a password"),
+        ("valkey://h?typo", "percent-encode special characters of a password"),
+        ("valkey://u:1/x@h", "the number of a database"),
+        ("valkey://h/x", "the number of a database"),
+        ("valkey://h/-1", "the number of a database"),
+        ("valkey://h/1/2", "the number of a database"),
+        ("valkey://h?db=x", "an option cannot be read"),
+        ("valkey://h?typo=1", "an option cannot be read"),
+        ("valkey://h?ssl_ca_certs=x", "an option cannot be read"),  # a plain connection has no such option
+        ("valkeys://h?ssl_cert_reqs=x", "an option cannot be read"),
+        ("valkeys://h?ssl_min_version=TLSv1_3", "an option cannot be read"),
+        ("valkeys://h?ssl_cert_reqs=none&ssl_check_hostname=true", "an option cannot be read"),
+        ("unix://s", "unix:///path"),
+        ("unix://s/t", "unix:///path"),
+        ("unix:///", "unix:///path"),
+        ("unix://", "unix:///path"),
+        ("", "no server"),
+    ],
+)
+def test_what_is_no_url(shell, url, said):
+    """A URL with a slip of the pen is refused before any I/O, and never read as some other server or database."""
+    with pytest.raises(InvalidInput) as raised:
+        shell.connect(url, SCHEMA)
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("scheme", ["valkeys", "rediss"])
+@pytest.mark.parametrize(
+    ("asked", "checked"),
+    [
+        ("", True),
+        ("?ssl_ca_certs=x", True),
+        ("?ssl_cert_reqs=required", True),
+        ("?ssl_check_hostname=true", True),
+        ("?ssl_check_hostname=false", False),
+        ("?ssl_cert_reqs=none", False),
+    ],
+)
+def test_the_name_of_a_tls_server_is_checked(shell, scheme, asked, checked):
+    """Unless the URL says not to, the certificate must be made out to the host; valkey-py alone takes any."""
+    kind, found = options(shell, f"{scheme}://h{asked}")
+    assert kind == "SSLConnection"
+    assert found.get("ssl_check_hostname", False) is checked

@@ -11,11 +11,19 @@ from fields.analysis import Analysis
 from fields.errors import InvalidInput
 from fields.kinds import Numeric, Stored, Tag, Text, Vector
 from retriever.documents import Document, Failure, Hit, Interruption, UpsertReport, interruption
-from retriever.engines import REDISEARCH_2, VALKEY_SEARCH_1_2
-from retriever.errors import IndexMissing, NotSupported, ReplyError, SchemaMismatch, SearchTimeout, ServerError
+from retriever.engines import REDIS_8, REDISEARCH_2, VALKEY_SEARCH_1_2, Server
+from retriever.errors import (
+    IndexMissing,
+    NotSupported,
+    PermissionDenied,
+    ReplyError,
+    SchemaMismatch,
+    SearchTimeout,
+    ServerError,
+)
 from retriever.operations import index, read, search, write
 from retriever.operations.index import Live
-from retriever.plans import Ask, Call, Embed, Page, Pull, Wait
+from retriever.plans import Ask, Call, Embed, Node, Page, Primaries, Pull, Wait
 from retriever.schema import Schema, build_ft_create_args
 from tests import grammar
 from tests.recorded import ResponseError, replies
@@ -43,12 +51,18 @@ NAMED = [*METADATA, b"name", b"ours"]  # as they are written since; without the 
 UNIT = [1.0, 0.1, 0.0, 0.0]
 
 
-def play(plan, *answers):
-    """The plan's result and its steps; answers: what each step is sent, a list of replies for an Ask."""
+def play(plan, *answers, primaries=(None,)):
+    """The plan's result and its steps; answers: what each step is sent, a list of replies for an Ask.
+
+    primaries: the answer to each question where the keys are, which is not among the steps.
+    """
     steps, left = [], list(answers)
     try:
         step = next(plan)
         while True:
+            if isinstance(step, Primaries):
+                step = plan.send(primaries)
+                continue
             steps.append(step)
             assert left, f"nothing left to answer {step}"
             answer = left.pop(0)
@@ -381,7 +395,11 @@ def test_query_many_takes_a_list(queries):
 def upsert(live_, *batches, on_batch=None, replies=(), batch_size=500):
     """The report and the steps of an upsert of batches; replies: what each round trip of writes answers."""
     plan = write.upsert(live_, batch_size=batch_size, on_batch=on_batch)
-    answers = [answer for pair in zip(batches, replies, strict=False) for answer in pair]
+    answers = [
+        answer
+        for batch, reply in zip(batches, replies, strict=False)
+        for answer in (batch, [*reply, [b"plain", b"docs"]])
+    ]
     return play(plan, *answers, *batches[len(replies) :], [])
 
 
@@ -391,7 +409,8 @@ def test_a_full_document_is_one_plain_hset():
     report, steps = upsert(live(PLAIN), documents, replies=[[6, 6]])
     assert report == UpsertReport(2)
     assert steps[0] == Pull(500)
-    one, two = steps[1].commands
+    one, two, listing = steps[1].commands
+    assert listing.args == ("FT._LIST",)
     assert one.args[:2] == ("HSET", "plain:a")
     assert (one.route, one.repeatable) == ("plain:a", True)
     assert dict(zip(one.args[2::2], one.args[3::2], strict=True)) == {
@@ -409,18 +428,18 @@ def test_a_full_document_is_one_plain_hset():
 def test_an_absent_field_is_removed_in_the_same_command(engine):
     """A script on one key removes what is not given and sets the rest: no reader sees half of it, case B73."""
     _, steps = upsert(live(PLAIN, engine=engine), [Document("a", "text", {"n": 1}, [1, 2])], replies=[[1]])
-    (command,) = steps[1].commands
+    command, _ = steps[1].commands
     word, script, count, key, removed, name, *pairs = command.args
     assert (word, count, key, removed, name) == ("EVAL", 1, "plain:a", 1, "t")
     assert "HDEL" in script
-    assert pairs[::2] == ["__text", "__of_embedding", "n", "__exact_n", "embedding"]
+    assert set(pairs[::2]) == {"__text", "__of_embedding", "n", "__exact_n", "embedding"}
 
 
 def test_valkey_search_always_gets_the_script():
     """There a script is faster than a plain HSET, which waits until it is indexed."""
     documents = [Document("a", "text", {"t": "x", "n": 1}, [1, 2])]
     _, steps = upsert(live(PLAIN, engine=VALKEY_SEARCH_1_2), documents, replies=[[1]])
-    assert words(steps[1]) == ["EVAL"]
+    assert words(steps[1]) == ["EVAL", "FT._LIST"]
     assert steps[1].commands[0].args[4] == 0
 
 
@@ -435,7 +454,7 @@ def test_analysed_text_is_stored_and_counted():
         Document("b", "a", {"title": "x"}, [1, 2]),
     ]
     _, steps = upsert(live(schema), documents, replies=[[6, 6, 1]])
-    one, _, count = steps[1].commands
+    one, _, count, _ = steps[1].commands
     pairs = dict(zip(one.args[2::2], one.args[3::2], strict=True))
     assert (pairs["__terms"], pairs["__terms_title"]) == (b" store ", b" fast  store ")
     word, script, keys, key, *counted = count.args
@@ -459,7 +478,7 @@ def test_an_expiry_travels_in_the_same_round_trip():
     expiry = steps[1].commands[2]
     assert expiry.route == "plain:a"
     assert expiry.args[-1] == 1500
-    assert len(steps[1].commands) == 3
+    assert words(steps[1]) == ["HSET", "HSET", "EVAL", "FT._LIST"]
 
 
 def test_only_documents_without_a_vector_are_embedded():
@@ -470,9 +489,9 @@ def test_only_documents_without_a_vector_are_embedded():
         Document("c", "three", {"t": "x", "n": 1}),
     ]
     plan = write.upsert(live(PLAIN, embeds=True), batch_size=10, on_batch=None)
-    _, steps = play(plan, documents, [[1, 2], [3, 4]], [5, 5, 5], [])
+    _, steps = play(plan, documents, [[1, 2], [3, 4]], [5, 5, 5, PLAIN_NAMES], [])
     assert steps[1] == Embed(["one", "three"], "document")
-    vectors = [np.frombuffer(command.args[-1], "<f4").tolist() for command in steps[2].commands]
+    vectors = [np.frombuffer(command.args[-1], "<f4").tolist() for command in steps[2].commands[:3]]
     assert vectors == [[1, 2], [9, 9], [3, 4]]
 
 
@@ -567,11 +586,16 @@ def documents(*ids):
     return [Document(id, "text", {"t": "x", "n": 1}, [1, 2]) for id in ids]
 
 
+PLAIN_NAMES = [b"other", b"plain"]
+
+
 def test_every_refused_document_is_named():
     """The report counts what was written and names each failure with its reason; on_batch hears the rest, case B75."""
     wrong = ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value")
     plan = write.upsert(live(PLAIN), batch_size=2, on_batch=len)
-    report, steps = play(plan, documents("a", "b"), [5, wrong], None, documents("c"), [5], None, [])
+    report, steps = play(
+        plan, documents("a", "b"), [5, wrong, PLAIN_NAMES], None, documents("c"), [5, PLAIN_NAMES], None, []
+    )
     assert report == UpsertReport(2, (Failure("b", f"HSET: {wrong}"),))
     assert [step.args for step in steps if isinstance(step, Call)] == [(["a"],), (["c"],)]
 
@@ -579,10 +603,10 @@ def test_every_refused_document_is_named():
 def test_whatever_stops_an_upsert_carries_how_far_it_came():
     """The error is itself, with the report and the batch in flight, case B75."""
     lost = ConnectionError("gone")
-    for last in (lost, [5, lost]):
+    for last in (lost, [5, lost, PLAIN_NAMES]):
         plan = write.upsert(live(PLAIN), batch_size=2, on_batch=None)
         with pytest.raises(ConnectionError) as caught:
-            play(plan, documents("a", "b"), [5, 5], documents("c", "d"), last)
+            play(plan, documents("a", "b"), [5, 5, PLAIN_NAMES], documents("c", "d"), last)
         assert caught.value is lost
         assert interruption(lost) == Interruption(UpsertReport(2), ("c", "d"))
 
@@ -591,11 +615,11 @@ def test_an_error_of_the_source_or_of_validation_carries_it_too():
     """Also what the user's own iterable raises, and a bad document in a later batch."""
     plan = write.upsert(live(PLAIN), batch_size=2, on_batch=None)
     with pytest.raises(OSError, match="file gone") as caught:
-        play(plan, documents("a"), [5], OSError("file gone"))
+        play(plan, documents("a"), [5, PLAIN_NAMES], OSError("file gone"))
     assert interruption(caught.value) == Interruption(UpsertReport(1), ())
     plan = write.upsert(live(PLAIN), batch_size=2, on_batch=None)
     with pytest.raises(InvalidInput) as invalid:
-        play(plan, documents("a"), [5], [Document("bad", vector=[0, 0])])
+        play(plan, documents("a"), [5, PLAIN_NAMES], [Document("bad", vector=[0, 0])])
     assert interruption(invalid.value) == Interruption(UpsertReport(1), ("bad",))
 
 
@@ -603,12 +627,53 @@ def test_the_first_write_compares_what_is_stored():
     """Before its first batch, and only then, an upsert probes, compares the live index and claims its metadata."""
     fresh = Live(OURS)
     full = [Document("a", "x", {"category": "c", "tags": [], "year": 1, "title": "t", "url": None}, UNIT)]
+    written = [[5, 1, [b"ours"]]]
     plan = write.upsert(fresh, batch_size=10, on_batch=None)
-    _, steps = play(plan, full, [HELLO], [CLIENT], [METADATA, INFO], [0, METADATA], [5, 1], full, [5, 1], [])
+    _, steps = play(plan, full, [HELLO], [CLIENT], [METADATA, INFO], [0, METADATA], *written, full, *written, [])
     asked = [words(step) for step in steps if isinstance(step, Ask)]
     assert asked[:4] == [["HELLO"], ["CLIENT"], ["HGETALL", "FT.INFO"], ["EVAL", "HGETALL"]]
-    assert asked[4] == asked[5] == ["HSET", "EVAL"]
+    assert asked[4] == asked[5] == ["HSET", "EVAL", "FT._LIST"]
     assert fresh.checked
+
+
+SERVER = Server("valkey", "9.1.2", cluster=False, engine=REDISEARCH_2)
+
+
+def test_an_index_that_vanished_is_told_with_the_batch_that_it_missed():
+    """Each batch asks which indexes there are; where ours is not, it is looked for, and the next batch looks first."""
+    known = live(OURS, server=SERVER)
+    batch = [Document("a", "x", {"category": "c", "tags": [], "year": 1, "title": "t", "url": None}, UNIT)]
+    with pytest.raises(
+        IndexMissing, match=r"no index 'ours'; its metadata are there.*create_index\(\) makes it"
+    ) as told:
+        play(
+            write.upsert(known, batch_size=1, on_batch=None),
+            *(batch, [5, 1, [b"ours"]]),
+            *(batch, [5, 1, [b"other"]], [CLIENT], [METADATA, MISSING]),
+        )
+    assert interruption(told.value) == Interruption(UpsertReport(1), ("a",))
+    assert not known.checked
+
+
+@pytest.mark.parametrize(
+    "names", [ResponseError("NOPERM this user has no permissions to run the 'ft._list' command"), [b"ours"]]
+)
+def test_who_may_not_ask_for_indexes_may_write(names):
+    """A refused FT._LIST stops no upsert."""
+    known = live(OURS, server=SERVER)
+    batch = [Document("a", "x", {"category": "c", "tags": [], "year": 1, "title": "t", "url": None}, UNIT)]
+    assert play(write.upsert(known, batch_size=1, on_batch=None), batch, [5, 1, names], [])[0] == UpsertReport(1)
+
+
+def test_a_memory_that_is_full_after_the_last_document_loses_no_report():
+    """The counters of lengths are refused for want of memory: what was written is reported; other refusals raise."""
+    full = ResponseError("OOM command not allowed when used memory > 'maxmemory'.")
+    batch = [Document("a", "x", {"category": "c", "tags": [], "year": 1, "title": "t", "url": None}, UNIT)]
+    report, _ = play(write.upsert(live(OURS), batch_size=1, on_batch=None), batch, [5, full, [b"ours"]], [])
+    assert report == UpsertReport(1)
+    refused = ResponseError("NOPERM No permissions to access a key")
+    with pytest.raises(PermissionDenied):
+        play(write.upsert(live(OURS), batch_size=1, on_batch=None), batch, [5, refused, [b"ours"]])
 
 
 def test_a_first_write_without_an_index_is_an_error():
@@ -644,6 +709,31 @@ def test_an_index_is_made():
     (command,) = steps[4].commands
     assert list(command.args) == build_ft_create_args(OURS, engine=REDISEARCH_2)
     assert not command.repeatable
+
+
+class BusyLoadingError(ConnectionError):
+    """As the client libraries tell LOADING."""
+
+
+def test_a_server_that_is_loading_is_waited_for():
+    """create_index asks again from the start until the server has its data; the wait for a backfill is the rest."""
+    loading = BusyLoadingError("loading")
+    answers = ([HELLO], [CLIENT], loading, 100.0, 100.1, [CLIENT], loading, 100.3, [CLIENT])
+    made, steps = play(create(), *answers, [METADATA, INFO, [b"ours"]], [0, METADATA], 0.0, [INFO])
+    assert made is False
+    waits = [step.seconds for step in steps if isinstance(step, Wait)]
+    assert waits[0] == 0
+    assert 0 < waits[1] < waits[2]
+
+
+@pytest.mark.parametrize("timeout_s", [0, 0.2])
+def test_a_server_that_is_loading_for_longer_is_an_error(timeout_s):
+    """When timeout_s has passed the client's own error is raised."""
+    loading = BusyLoadingError("loading")
+    later = [100.1, [CLIENT], loading, 100.3, [CLIENT], loading] if timeout_s else []
+    with pytest.raises(BusyLoadingError) as raised:
+        play(index.create(Live(OURS), timeout_s), [HELLO], [CLIENT], loading, 100.0, *later)
+    assert raised.value is loading
 
 
 def test_an_index_that_is_there_is_compared():
@@ -982,6 +1072,54 @@ def test_counting():
         play(read.count(live(), {"category": "db"}), ([[7]], 5.0))
 
 
+SHARDS = (Node("one"), Node("two"), Node("three"))
+
+
+def shard(*, documents, indexing=0, failures=0):
+    """What one shard says of the recorded index."""
+    reply = [*INFO]
+    for name, value in ((b"num_docs", documents), (b"indexing", indexing), (b"hash_indexing_failures", failures)):
+        reply[reply.index(name) + 1] = value
+    return reply
+
+
+def test_counting_all_shards():
+    """Where FT.INFO tells of one node's shard, each primary is asked and the documents are added up."""
+    shards = [shard(documents=3), shard(documents=4), shard(documents=5)]
+    total, (step,) = play(read.count(live(engine=VALKEY_SEARCH_1_2), None), shards, primaries=SHARDS)
+    assert total == 12
+    assert [command.route for command in step.commands] == [*SHARDS]
+    total, (step,) = play(read.count(live(engine=REDIS_8), None), [shard(documents=12)], primaries=SHARDS)
+    assert total == 12
+    assert step.commands[0].route is None
+
+
+def test_an_index_that_reaches_the_nodes_one_by_one():
+    """FT.CREATE arrives later on other nodes; it is waited for until all have filled the index (case B81)."""
+    alive = live(engine=VALKEY_SEARCH_1_2)
+    plan = index.wait(alive, 60)
+    some = [shard(documents=1), MISSING, shard(documents=1, failures=2)]
+    filling = [shard(documents=1), shard(documents=1, indexing=1), shard(documents=1)]
+    full = [shard(documents=1)] * 3
+    done, steps = play(plan, 0.0, some, 0.1, filling, 0.2, full, primaries=SHARDS)
+    assert done
+    assert sum(isinstance(step, Ask) for step in steps) == 3
+    with pytest.raises(IndexMissing):
+        play(read.count(alive, None), [MISSING] * 3, primaries=SHARDS)
+    with pytest.raises(ServerError, match="READONLY"):
+        play(read.count(alive, None), [full[0], ResponseError("READONLY"), full[0]], primaries=SHARDS)
+
+
+def test_a_walk_has_a_cursor_for_each_primary():
+    """Every primary is walked to its end, one after the other, each with the cursors that it gave itself."""
+    plan = read.scan(live(), None, batch_size=10, return_vectors=False)
+    pages = [[b"7", [b"ours:1"]]], [DOCUMENT[:-1]], None, [[b"0", []]], [[b"0", [b"ours:2"]]], [DOCUMENT[:-1]], None
+    _, steps = play(plan, *pages, primaries=SHARDS[:2])
+    scans = [step.commands[0] for step in steps if isinstance(step, Ask) and words(step) == ["SCAN"]]
+    assert [(scan.route, scan.args[1]) for scan in scans] == [(SHARDS[0], 0), (SHARDS[0], 7), (SHARDS[1], 0)]
+    assert [[each.id for each in step.items] for step in steps if isinstance(step, Page)] == [["1"], ["2"]]
+
+
 def test_counting_beyond_where_an_engine_stops():
     """Valkey Search stops at 100,000 matches; there the keys are walked."""
     counting = read.count(live(engine=VALKEY_SEARCH_1_2), {"category": "db"})
@@ -1014,7 +1152,8 @@ def test_scanning():
 def test_a_prefix_is_no_pattern(prefix, pattern):
     """A prefix of special characters walks its own keys only, case B07."""
     plan = read.scan(live(Schema("x", prefix=prefix)), None, batch_size=10, return_vectors=False)
-    assert next(plan).commands[0].args[3] == pattern
+    _, (step,) = play(plan, [[b"0", []]])
+    assert step.commands[0].args[3] == pattern
 
 
 def test_an_update_changes_what_it_names():

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 
 from fields.kinds import Numeric, Stored, Tag, Text, Vector
 from retriever.engines import REDISEARCH_2, VALKEY_SEARCH_1_2
-from retriever.errors import ReplyError, ServerError
+from retriever.errors import IndexExists, IndexMissing, NotSupported, ReplyError, ServerError
+from retriever.operations.index import info_command
 from retriever.operations.search import shape
+from retriever.plans import Command, parsed
+from retriever.queries import search_command
 from retriever.replies import (
     Rows,
     as_dict,
@@ -21,6 +24,7 @@ from retriever.replies import (
     done,
     index_info,
     index_names,
+    index_prefixes,
     integer,
     scan_page,
     search_rows,
@@ -92,10 +96,41 @@ def test_a_key_that_expired_has_no_values():
     assert search_rows({b"total_results": 1, b"results": [{b"id": b"k"}]}, [b"a"]).rows == [(b"k", None)]
 
 
-def test_warnings_are_read():
-    """RESP3 says when an answer is cut short, case B55."""
-    reply = {b"total_results": 0, b"results": [], b"warning": [b"Timeout limit was reached"]}
-    assert search_rows(reply, []).warnings == ("Timeout limit was reached",)
+@pytest.mark.parametrize(
+    "each",
+    [each for each in of_command("FT.SEARCH") if isinstance(each.reply, dict) and not each.reply[b"warning"]],
+    ids=str,
+)
+def test_warnings_are_read(each):
+    """RESP3 says when an answer is cut short; what it gives is given, with the reason, case B55."""
+    assert search_rows(each.reply, asked_for(each)).warnings == ()
+    cut = search_rows({**each.reply, b"warning": [b"Timeout limit was reached"]}, asked_for(each))
+    assert cut.warnings == ("Timeout limit was reached",)
+    assert cut.rows == search_rows(each.reply, asked_for(each)).rows
+
+
+@pytest.mark.parametrize("each", replies("our query, timed out", ours=True), ids=str)
+def test_a_search_that_ran_out_of_time(each):
+    """RediSearch answers nothing, without a word in RESP2, and in RESP3 with a warning and a row that has no id."""
+    rows = search_rows(each.reply, asked_for(each), 3)
+    assert (rows.total, rows.rows) == (0, [])
+    if isinstance(each.reply, dict):
+        hits, reasons = shape(OURS, ["__text"]).hits(rows)
+        assert (hits, reasons) == ([], ("Timeout limit was reached",))
+        with pytest.raises(ReplyError, match="'id'"):  # unless the engine says why, a row has an id
+            search_rows({**each.reply, b"warning": []}, asked_for(each), 3)
+
+
+@pytest.mark.parametrize("each", replies("knn, return"), ids=str)
+def test_rows_that_were_counted_and_not_given(each):
+    """A reply that names more matches than it gives rows, and was not asked for fewer, is not whole and says so."""
+    read = search_command(Schema("r", [], Vector("v", 4)), 3, ("t", "n"), 5_000)("*", b"").parse
+    assert read(each.reply).warnings == ()
+    cut = each.reply[:1] if isinstance(each.reply, list) else {**each.reply, b"results": []}
+    assert read(cut) == Rows(3, [], ("the engine found 3 and gave 0",))
+    assert (
+        search_rows(each.reply[:5] if isinstance(each.reply, list) else each.reply, asked_for(each), 2).warnings == ()
+    )
 
 
 @pytest.mark.parametrize("each", replies("info, empty"), ids=str)
@@ -149,6 +184,50 @@ def test_a_backfill_of_valkey_search(each):
         reply = as_dict(each.reply) | {b"backfill_in_progress": b"1", b"backfill_complete_percent": b"0.500000"}
         info = index_info(reply)
         assert (info.indexing, info.percent_indexed) == (True, 50.0)
+        assert not index_info(reply | {b"backfill_in_progress": b"0"}).indexing
+
+
+@pytest.mark.parametrize("each", replies("info, empty"), ids=str)
+def test_the_definition_that_valkey_search_1_3_gives(each):
+    """From 1.3 on the definition may hold a number and one pair more; it is read by name."""
+    if each.from_valkey_search:
+        info = as_dict(each.reply)
+        definition = [*info[b"index_definition"][:-1], 0.5, b"score_field", b""]
+        assert index_info(info | {b"index_definition": definition}) == index_info(each.reply)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        [b"mode", b"PRIMARY", b"index_name", b"r", b"num_docs", b"4", b"num_records", b"9"],
+        [b"mode", b"CLUSTER", b"index_name", b"r", b"backfill_in_progress", b"0", b"state", b"ready"],
+    ],
+    ids=["PRIMARY", "CLUSTER"],
+)
+def test_info_of_a_whole_cluster_is_no_info_of_an_index(reply):
+    """What FT.INFO answers in Valkey Search's cluster scopes has no attributes, and is not taken for an index."""
+    for parse in (index_info, index_prefixes):
+        with pytest.raises(ReplyError):
+            parse(reply)
+
+
+@pytest.mark.parametrize("each", of_command("FT.INFO"), ids=str)
+def test_prefixes_of_an_index(each):
+    """Of another program's index the prefixes alone are read, as bytes, whatever else it holds."""
+    expected = {"info of our HNSW index": b"ours:", "info of our FLAT index": b"flat/"}.get(each.case, b"r:")
+    assert index_prefixes(each.reply) == (expected,)
+    foreign = as_dict(each.reply) | {b"attributes": [[b"identifier", b"\xff", b"type", b"GEO", b"NOBODY KNOWS"]]}
+    with pytest.raises(ReplyError):
+        index_info(foreign)
+    assert index_prefixes(foreign) == (expected,)
+    assert index_prefixes(foreign | {b"index_definition": [b"prefixes", [b"\xff:", b"a"]]}) == (b"\xff:", b"a")
+    assert index_prefixes(foreign | {b"index_definition": [b"prefixes", []]}) == (b"",)
+
+
+def test_names_that_are_no_text():
+    """An index of another program may have any bytes for a name: they are kept, and hide no other."""
+    names = index_names([b"ours", b"\xff\xfe", "é".encode()])
+    assert [name.encode(errors="surrogateescape") for name in names] == [b"ours", "é".encode(), b"\xff\xfe"]
 
 
 @pytest.mark.parametrize("each", [*replies("list"), *replies("indexes", ours=True)], ids=str)
@@ -218,6 +297,48 @@ def test_hits_of_recorded_rows(each):
 
 
 # --- what is not ----------------------------------------------------------------------------------
+
+# What an engine said -> what becomes of it; whatever is not here is a plain ServerError.
+SAID = {
+    "info of a missing index": IndexMissing,
+    "search of a missing index": IndexMissing,
+    "drop of a missing index": IndexMissing,
+    "create again": IndexExists,
+    "alias": NotSupported,
+    "alter": NotSupported,
+}
+
+
+@pytest.mark.parametrize("each", [each for each in RECORDED if isinstance(each.reply, Exception)], ids=str)
+def test_every_recorded_refusal_is_an_error_of_its_class(each):
+    """A refusal goes the way of every reply: it is raised, as its class, with what the engine said or what to do."""
+    with pytest.raises(ServerError) as caught:
+        parsed(Command(each.command, done), each.reply)
+    assert type(caught.value) is SAID.get(each.case, ServerError)
+    assert str(each.reply) in str(caught.value) or "create_index() makes it" in str(caught.value)
+
+
+@pytest.mark.parametrize("each", [each for each in of_command("FT.SEARCH") if "RETURN" in each.command], ids=str)
+def test_every_recorded_search_is_read_whole(each):
+    """Every row that an engine gave is read, whoever gave it in whatever form."""
+    if "WITHSCORES" in each.command and isinstance(each.reply, list):
+        return  # not ours, see test_rows_of_another_shape_are_not_guessed
+    rows = parsed(Command(each.command, lambda reply: search_rows(reply, asked_for(each), 1_000)), each.reply)
+    if isinstance(each.reply, dict) and each.reply[b"warning"]:
+        return  # see test_a_search_that_ran_out_of_time
+    given = each.reply[b"results"] if isinstance(each.reply, dict) else each.reply[1::2]
+    assert (len(rows.rows), rows.total, rows.warnings) == (len(given), len(given), ())
+    assert all(len(values) == len(asked_for(each)) for _, values in rows.rows)
+    if "KNN" in each.command[2]:
+        assert all(math.isfinite(float(values[0])) for _, values in rows.rows)
+
+
+@pytest.mark.parametrize("each", of_command("FT.INFO"), ids=str)
+def test_every_recorded_index_is_read_whole(each):
+    """FT.INFO, on the way that create and describe take: no attribute is lost."""
+    info = parsed(info_command(each.command[1]), each.reply)
+    assert info.name == each.command[1]
+    assert len(info.attributes) == len(as_dict(each.reply)[b"attributes"])
 
 
 @pytest.mark.parametrize(
@@ -377,9 +498,10 @@ def mutated(reply, data):
 
 
 def read_search(each, reply):
-    """As a search reads it: rows, then hits."""
+    """As a search reads it: rows, then hits. An answer that counts rows and has none is never a whole one."""
     schema, names = (OURS if each.source.startswith("ours") else THEIRS), [name.decode() for name in asked_for(each)]
-    rows = search_rows(reply, [name.encode() for name in names])
+    rows = search_rows(reply, [name.encode() for name in names], 1_000)
+    assert len(rows.rows) >= rows.total or rows.warnings
     if names[0] == "__score":
         fields = [name for name in names[1:] if name in schema.by_name or name == "__text"]
         wanted = shape(schema, fields, return_vectors=names[-1] == schema.vector.name)
@@ -390,8 +512,11 @@ def read_search(each, reply):
 
 READERS = {
     "FT.SEARCH": [read_search, lambda each, reply: search_total(reply)],
-    "FT.INFO": [lambda each, reply: index_info(reply), lambda each, reply: OURS.live_differences(index_info(reply))],
-    "FT._LIST": [lambda each, reply: index_names(reply)],
+    "FT.INFO": [
+        lambda each, reply: index_prefixes(reply),
+        lambda each, reply: OURS.live_differences(index_info(reply)),
+    ],
+    "FT._LIST": [lambda each, reply: [name.encode(errors="surrogateescape") for name in index_names(reply)]],
     "HELLO": [lambda each, reply: str(server(reply))],
     "HGETALL": [lambda each, reply: text_map(reply)],
     "SCAN": [lambda each, reply: scan_page(reply)],

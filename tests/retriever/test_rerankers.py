@@ -1,8 +1,12 @@
-"""What a reranker may answer, and what is refused."""
+"""What a reranker may answer, and what is refused; and a cross-encoder, as far as it needs no model."""
 
 from __future__ import annotations
 
 import math
+import sys
+import threading
+import types
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -13,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retriever.documents import Hit, Hits
-from retriever.errors import InvalidInput
+from retriever.errors import InvalidInput, MissingExtra
+from retriever.models import CrossEncoderReranker
 from retriever.rerankers import ranked
 
 A, B, C, D = HITS = [
@@ -150,3 +155,87 @@ def test_one_score_that_is_no_number_spoils_the_answer(data, hits, score):
     with pytest.raises(InvalidInput) as caught:
         ranked(pairs, hits, len(hits))
     assert repr(hits[at].id) in str(caught.value)
+
+
+# --- CrossEncoderReranker without its model ---------------------------------------------------------
+
+
+class Scorer:
+    """What the reranker asks of a CrossEncoder: a pair's score is the length of its texts."""
+
+    def __init__(self, source="object", *, local_files_only=None, labels=0):
+        self.source, self.local_files_only, self.labels = source, local_files_only, labels
+        self.options = []
+
+    def predict(self, pairs, **options):
+        self.options.append(options)
+        scores = np.float32([len(text) * 100 + len(other) for text, other in pairs])
+        return np.tile(scores[:, None], self.labels) if self.labels else scores
+
+
+def test_a_cross_encoder_scores_each_hit():
+    """Pairs (hit, score) come back in the given order with plain floats; no hits ask no model."""
+    model = Scorer()
+    rerank = CrossEncoderReranker(model, batch_size=2)
+    hits = [replace(B, text="four"), replace(A, text="")]
+    assert rerank("query", hits) == [(hits[0], 504.0), (hits[1], 500.0)]
+    assert {type(score) for _, score in rerank("query", hits)} == {float}
+    assert model.options[0] == {"batch_size": 2, "convert_to_numpy": True, "show_progress_bar": False}
+    assert rerank("query", []) == []
+    assert len(model.options) == 2
+
+
+def test_a_model_that_classifies_is_no_reranker():
+    """A model of several numbers a pair is refused, since none of them is the score."""
+    with pytest.raises(InvalidInput, match="gives 3 numbers for a pair, not one"):
+        CrossEncoderReranker(Scorer(labels=3))("query", [A])
+
+
+def test_a_nan_of_the_model_is_refused_where_it_is_read():
+    """A model's NaN is no score: the answer that holds it is refused, with the id."""
+    model = Scorer()
+    model.predict = lambda pairs, **options: np.float32([1.0, math.nan])
+    with pytest.raises(InvalidInput, match="score of 'b' is nan"):
+        ranked(CrossEncoderReranker(model)("query", [A, B]), [A, B], 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": ""}, "the model of CrossEncoderReranker is ''"),
+        ({"model": 1}, "is an int; pass a name, a folder or a CrossEncoder of sentence-transformers 5"),
+        ({"model": Scorer}, "is the class Scorer; pass"),
+        ({"batch_size": 0}, "batch_size is 0, not a positive int"),
+    ],
+)
+def test_what_is_no_setting_of_a_cross_encoder_is_refused(arguments, message):
+    """Settings are checked at construction, before anything is loaded."""
+    with pytest.raises(InvalidInput, match=message):
+        CrossEncoderReranker(**{"model": "org/model", **arguments})
+
+
+def test_a_missing_sentence_transformers_names_the_extra(monkeypatch):
+    """Without the package, the first call names the pip command; making the object does not fail."""
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    rerank = CrossEncoderReranker("org/model")
+    with pytest.raises(MissingExtra, match=r"pip install 'valkey-retriever\[sentence-transformers\]'"):
+        rerank("query", [A])
+
+
+def test_a_cross_encoder_is_loaded_once_by_its_first_use(monkeypatch):
+    """Threads that call at once load one model, by its name."""
+    loaded, together = [], threading.Barrier(6)
+    module = types.ModuleType("sentence_transformers")
+    module.CrossEncoder = lambda *args, **options: loaded.append(Scorer(*args, **options)) or loaded[-1]
+    monkeypatch.setitem(sys.modules, "sentence_transformers", module)
+    rerank = CrossEncoderReranker("org/model")
+    assert (loaded, repr(rerank)) == ([], "<CrossEncoderReranker org/model>")
+
+    def work(number):
+        together.wait()
+        return rerank("x" * number, [A])
+
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(work, range(6)))
+    assert [score for ((_, score),) in results] == [number * 100 + len(A.text) for number in range(6)]
+    assert [(model.source, model.local_files_only) for model in loaded] == [("org/model", False)]

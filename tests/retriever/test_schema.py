@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 
 from fields.analysis import Analysis
 from fields.errors import InvalidInput
@@ -15,7 +15,7 @@ from retriever.engines import REDIS_8, REDISEARCH_2, VALKEY_SEARCH_1_0, VALKEY_S
 from retriever.errors import NotSupported
 from retriever.replies import index_info
 from retriever.schema import Schema, build_ft_create_args
-from tests.grammar import check_create
+from tests.grammar import check_create, hash_tag
 from tests.recorded import replies
 from tests.strategies import schemas
 
@@ -54,6 +54,7 @@ def test_a_flat_index_without_text():
 @given(schemas)
 def test_every_schema_stays_within_the_grammar(schema):
     """Without an engine, and for Valkey Search, the words are those that both engines take."""
+    assume(hash_tag(schema.name) == hash_tag(schema.prefix))  # see test_what_an_engine_cannot_do
     kinds = {
         **dict.fromkeys(schema.text_attributes, "TEXT"),
         **{field.name: field.kind for field in schema.fields if isinstance(field, (Tag, Numeric))},
@@ -68,7 +69,7 @@ def test_every_schema_stays_within_the_grammar(schema):
 
 def test_an_engine_without_text_gets_none():
     """What an engine can do without is left out: Valkey Search 1.0 has no TEXT, 1.2 no WEIGHT."""
-    assert "TEXT" not in build_ft_create_args(SCHEMA, engine=VALKEY_SEARCH_1_0)
+    assert not {"TEXT", "STOPWORDS"} & set(build_ft_create_args(SCHEMA, engine=VALKEY_SEARCH_1_0))
     assert "WEIGHT" not in build_ft_create_args(SCHEMA, engine=VALKEY_SEARCH_1_2)
     words = build_ft_create_args(SCHEMA, engine=REDISEARCH_2)
     assert words[words.index("WEIGHT") + 1] == "2.0"
@@ -84,6 +85,34 @@ def test_more_dimensions_than_an_engine_takes():
     """What an engine cannot do is refused before it is asked, case B83."""
     with pytest.raises(NotSupported, match="384 dimensions"):
         build_ft_create_args(SCHEMA, engine=replace(VALKEY_SEARCH_1_2, max_dims=100))
+
+
+@pytest.mark.parametrize(
+    ("schema", "skip", "reasons"),
+    [
+        (Schema("d", vector=Vector(dims=32_768)), False, ["32768 dimensions", None, None]),
+        (Schema("d", vector=Vector(dims=3, ef_runtime=4_097)), False, ["4097 vectors in view", None, None]),
+        (Schema("d", [Numeric(f"n{at}") for at in range(49)], Vector(dims=3), None), False, [None, None, None]),
+        (Schema("d", [Numeric(f"n{at}") for at in range(50)], Vector(dims=3), None), False, ["51 ind", None, None]),
+        (Schema("d", [Numeric(f"n{at}") for at in range(999)], Vector(dims=3)), False, ["1000 ", "1001 ", None]),
+        (Schema("d", [Stored(f"s{at}") for at in range(2_000)], Vector(dims=3)), False, [None, None, None]),
+        (Schema("d", [Text(f"t{at}") for at in range(64)], Vector(dims=3)), False, [None, "65 analysed", None]),
+        (Schema("d", [Text(f"t{at}") for at in range(128)], Vector(dims=3)), False, [None, "129 ana", "129 ana"]),
+        (Schema("d", vector=Vector(dims=3), prefix="{d}:"), False, ["no hash tag", "same in both", None]),
+        (Schema("{d}", vector=Vector(dims=3)), False, ["no hash tag", None, None]),
+        (Schema("{}{d}", vector=Vector(dims=3)), False, [None, None, None]),
+        (Schema("d", vector=Vector(dims=3)), True, ["always indexes", None, None]),
+    ],
+    ids=lambda part: repr(part)[:60],
+)
+def test_what_an_engine_cannot_do(schema, skip, reasons):
+    """What Valkey Search 1.0 or 1.2 or RediSearch would refuse is refused before, and named, case B83."""
+    for engine, reason in zip((VALKEY_SEARCH_1_0, VALKEY_SEARCH_1_2, REDISEARCH_2), reasons, strict=True):
+        if reason is None:
+            build_ft_create_args(schema, engine=engine, skip_initial_scan=skip)
+        else:
+            with pytest.raises(NotSupported, match=reason):
+                build_ft_create_args(schema, engine=engine, skip_initial_scan=skip)
 
 
 @pytest.mark.parametrize("name", ["weight", "NOSTEM", "phonetic"])

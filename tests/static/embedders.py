@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, assert_type
 
 import numpy as np
 import numpy.typing as npt
 
-from retriever import AsyncRetriever, Embedder, LocalEmbedder, Retriever, Schema
+from retriever import (
+    AsyncCachedEmbedder,
+    AsyncRetriever,
+    CachedEmbedder,
+    Embedder,
+    LocalEmbedder,
+    Retriever,
+    Schema,
+    SentenceTransformerEmbedder,
+)
 
 
 def rows(texts: list[str]) -> list[list[float]]:
@@ -61,7 +71,29 @@ def use(client: Any, schema: Schema) -> None:
         AsyncRetriever(client, schema, embed=embed)
     Retriever(client, schema, embed=lambda texts: [[1.0] for _ in texts])
 
+    embedders += [
+        SentenceTransformerEmbedder("intfloat/e5-small-v2", query_prompt="query: ", normalize=False),
+        SentenceTransformerEmbedder(Path("model"), name="mine"),
+        CachedEmbedder(LocalEmbedder(), client=client, ttl_s=60),
+        CachedEmbedder(rows, max_entries=100),
+        AsyncCachedEmbedder(awaited, client=client),
+        AsyncCachedEmbedder(CachedEmbedder(matrix)),
+    ]
+    assert_type(CachedEmbedder(rows).embed_query(["a"]), npt.NDArray[np.float32])
+    assert_type(CachedEmbedder(rows).clear(), int)
+
+    CachedEmbedder(takes_one)  # type: ignore[arg-type]
+    CachedEmbedder(rows, max_entries="100")  # type: ignore[arg-type]
+    SentenceTransformerEmbedder("model", query_prompt=1)  # type: ignore[arg-type]
+
     Retriever(client, schema, embed=takes_one)  # type: ignore[arg-type]
     Retriever(client, schema, embed=takes_two)  # type: ignore[arg-type]
     Retriever(client, schema, embed=returns_none)  # type: ignore[arg-type]
     AsyncRetriever.connect("valkey://localhost", schema, embed="all-MiniLM-L6-v2")  # type: ignore[arg-type]
+
+
+async def use_async(embed: AsyncCachedEmbedder) -> None:
+    assert_type(await embed(["a"]), npt.NDArray[np.float32])
+    assert_type(await embed.clear(), int)
+
+    embed(["a"]).shape  # type: ignore[attr-defined]

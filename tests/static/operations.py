@@ -7,6 +7,8 @@ from typing import Any, assert_type
 
 import numpy as np
 import numpy.typing as npt
+import redis.asyncio
+import valkey.asyncio
 
 from retriever import (
     AsyncRetriever,
@@ -101,6 +103,13 @@ async def use_async(docs: AsyncRetriever) -> None:
 
     docs.query(text="a").complete  # type: ignore[attr-defined]
     list(docs.scan())  # type: ignore[call-overload]
+
+
+def borrow(schema: Schema) -> None:
+    assert_type(Retriever(valkey.Valkey(), schema), Retriever)
+    assert_type(Retriever(redis.Redis(), schema), Retriever)
+    assert_type(AsyncRetriever(valkey.asyncio.Valkey(), schema), AsyncRetriever)
+    assert_type(AsyncRetriever(redis.asyncio.Redis(), schema), AsyncRetriever)
 
 
 def use_with(client: Any, schema: Schema) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from retriever import AsyncRetriever, Document, Hit, Reranker, Retriever
+from retriever import AsyncRetriever, CrossEncoderReranker, Document, Hit, Reranker, Retriever
 
 
 def order(text: str, hits: list[Hit]) -> list[Hit]:
@@ -53,6 +53,7 @@ def of_documents(text: str, documents: list[Document]) -> list[Document]:
 
 def use(docs: Retriever) -> None:
     rerankers: list[Reranker] = [order, pairs, numpy_scores, generated, awaited, CrossEncoder(), AsyncCrossEncoder()]
+    rerankers.append(CrossEncoderReranker("cross-encoder/ms-marco-MiniLM-L6-v2", batch_size=8))
     for rerank in rerankers:
         docs.query(text="a", rerank=rerank, candidates=20)
     docs.query(text="a", rerank=True)

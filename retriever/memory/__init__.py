@@ -1,0 +1,1 @@
+"""An agent's long-term memory, kept in the index itself."""

@@ -1,0 +1,200 @@
+"""The text channel: the documents that hold the words of a query, best first by BM25.
+
+The engine finds candidates, in the way its row allows, and every engine's are scored here from the terms that
+they hold, so a score is the same number everywhere. Where the engine ranks text, its best are taken. Where it does
+not, it returns matches in no order and cuts anywhere, so it is asked for so few that all come back: see
+``scoring.term_sets``.
+
+What BM25 must know of the whole collection is asked of the engine when a term is first seen and kept for a minute:
+a frequency that is wrong by a tenth keeps 0.985 of the best ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fields.filters import Filter, filter_text
+from fields.kinds import Text
+from fields.names import TERMS_FIELD, terms_field
+from retriever.engines import Engine
+from retriever.errors import NotSupported
+from retriever.operations.index import Live, search_engine, whole_index
+from retriever.plans import Command, Plan, Wait, ask_all, raise_first, together
+from retriever.queries import MAX_K, frequency_command, ranking_query, set_queries, term_clause, text_command
+from retriever.replies import Rows, values
+from retriever.schema import Schema
+from retriever.scoring import bm25, term_sets, term_weights
+
+MAX_TERMS = 64  # arbitrary; a question has ten
+KEEP_S = 60.0  # arbitrary, see above
+MAX_KEPT = 100_000  # terms; some 20 MB
+BUDGET = 400  # rows an engine without text scores is asked for; 0.98 of BM25's best ten are among them, at 200 0.93
+# Terms that more documents hold are asked for apart from the others. RediSearch's own scores break where a term's
+# frequency, counting overwritten documents that it has not swept out yet, exceeds the number of documents: one rewrite
+# of all doubles it. Beside rarer terms such a one would decide which candidates come back.
+COMMON = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Frequencies:
+    """What BM25 needs of the collection. share: of documents that hold a term, by (attribute, term)."""
+
+    documents: int
+    mean_lengths: dict[str, float]
+    share: dict[tuple[str, str], float]
+    passing: float  # the share of documents that pass the filter
+
+    def count(self, attribute: str, term: str) -> int:
+        """In how many documents the term is."""
+        return round(self.share[attribute, term] * self.documents)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The query's terms, ready to be asked for: what the engine is sent, and what reads its answers.
+
+    limit: rows asked for. ranked: the engine gives its best, so that more matches than rows are no loss.
+    """
+
+    schema: Schema
+    terms: tuple[str, ...]
+    frequencies: Frequencies
+    commands: tuple[Command[Rows], ...]
+    limit: int
+    ranked: bool
+
+    def ranking(self, answers: Sequence[Rows]) -> tuple[list[tuple[str, float]], dict[str, Any], tuple[str, ...]]:
+        """(id, score) of the candidates, best first, ties by id; their rows by id; why there may be more."""
+        prefix = len(self.schema.prefix.encode())
+        found: dict[str, Sequence[bytes | None]] = {}
+        reasons: list[str] = []
+        foreign = expired = 0
+        for rows in answers:
+            reasons += rows.warnings
+            if not self.ranked and rows.total > self.limit:
+                reasons.append(f"text: {rows.total} candidates, of which the engine was asked for {self.limit}")
+            for key, row in rows.rows:
+                if row is None:
+                    expired += 1
+                    continue
+                try:
+                    found[key[prefix:].decode()] = row
+                except UnicodeDecodeError:
+                    foreign += 1
+        if expired:
+            reasons.append(f"text: {expired} hits expired while the engine was answering")
+        if foreign:
+            reasons.append(f"text: {foreign} rows hold values that this library did not write")
+        scores = self._scores(list(found.values()))
+        ranking = sorted(zip(found, scores.tolist(), strict=True), key=lambda pair: (-pair[1], pair[0]))
+        return [pair for pair in ranking if pair[1] > 0], found, tuple(reasons)
+
+    def _scores(self, rows: Sequence[Sequence[bytes | None]]) -> Any:
+        scores = np.zeros(len(rows))
+        known = self.frequencies
+        for at, (attribute, weight) in enumerate(attributes(self.schema)):
+            df = {term: known.count(attribute, term) for term in self.terms}
+            weights = term_weights(self.terms, df, known.documents)
+            column = [row[at] for row in rows]
+            scores += weight * bm25(column, weights, known.mean_lengths[attribute])
+        return scores
+
+    def held(self, row: Sequence[bytes | None]) -> tuple[str, ...]:
+        """The query's terms that a candidate holds."""
+        return tuple(
+            term for term in self.terms if any(cell is not None and f" {term} ".encode() in cell for cell in row)
+        )
+
+
+def attributes(schema: Schema) -> list[tuple[str, float]]:
+    """The analysed copies and how much each counts: the text's, and that of every Text field."""
+    texts = [field for field in schema.by_name.values() if isinstance(field, Text)]
+    return [(TERMS_FIELD, 1.0), *((terms_field(field.name), field.weight) for field in texts)]
+
+
+def text_engine(live: Live) -> Plan[Engine]:
+    """The engine's row; NotSupported where it has no TEXT fields."""
+    engine = yield from search_engine(live)
+    if not engine.text:
+        server = f"{live.server}" if live.engine is None else engine.name
+        raise NotSupported(f"{server} has no TEXT fields; words need Valkey Search 1.2 or newer, or RediSearch")
+    return engine
+
+
+def words(live: Live, terms: Sequence[str], filter: Filter | None, depth: int, timeout_ms: int) -> Plan[Words]:
+    """How to ask for the terms. Asks the engine for what is not known of them, in one round trip."""
+    schema = live.schema
+    engine = yield from text_engine(live)
+    copies = [name for name, _ in attributes(schema)]
+    known = yield from _frequencies(live, copies, terms, None if engine.scores_text else filter, timeout_ms)
+    if engine.scores_text:
+        rare = [term for term in terms if _share(known, copies, term) <= COMMON]
+        groups = [rare, [term for term in terms if term not in rare]]
+        if filter is None and any(known.count(name, term) >= depth for term in rare for name in copies):
+            groups = [rare]  # which fill the ranking alone
+        queries = [ranking_query([term_clause(copies, term) for term in group], filter) for group in groups if group]
+        limit = depth
+    else:
+        df = {term: min(known.documents, sum(known.count(name, term) for name in copies)) for term in terms}
+        budget = max(BUDGET, depth)
+        # What was nowhere a minute ago may have been written since.
+        new = [(term,) for term in terms if not df[term]]
+        sets = [*term_sets(df, known.documents, budget, known.passing), *new]
+        clauses_of = [[term_clause(copies, term) for term in each] for each in sets]
+        queries = set_queries(clauses_of, filter, engine)
+        limit = min(MAX_K, 10 * budget)  # its estimates may be wrong; beyond, the answer says that it was cut
+    commands = tuple(text_command(schema, each, copies, limit, timeout_ms, engine) for each in queries)
+    return Words(schema, tuple(terms), known, commands, limit, engine.scores_text)
+
+
+def _share(known: Frequencies, copies: Sequence[str], term: str) -> float:
+    return max(known.share[name, term] for name in copies)
+
+
+def _frequencies(
+    live: Live, copies: Sequence[str], terms: Sequence[str], filter: Filter | None, timeout_ms: int
+) -> Plan[Frequencies]:
+    """From the cache, or asked of the engine. Shares, not counts, are kept: they change less."""
+    schema, now = live.schema, (yield Wait(0))
+    passes = None if filter is None else filter_text(filter)
+    # (attribute, term), a filter's text or "" for what is true of the whole collection -> its value.
+    wanted: list[Any] = [*((name, term) for term in terms for name in copies), *([passes] if passes else []), ""]
+    known = {each: live.frequencies.get(each, (-KEEP_S, None)) for each in wanted}
+    missing = [each for each, (at, value) in known.items() if value is None or now - at > KEEP_S]
+    if missing:
+        queries = [each if isinstance(each, str) else f"@{each[0]}:{each[1]}" for each in missing if each]
+        commands: list[Command[Any]] = [frequency_command(schema, each, timeout_ms) for each in queries]
+        plans: list[Plan[Any]] = [ask_all([*commands, _lengths(schema, copies)]), whole_index(live)]
+        answers: list[Any] = yield from together(plans)
+        counted, index = answers
+        raise_first(counted, index)
+        raise_first(*counted)
+        *counts, lengths = counted
+        documents = index.documents
+        # Every share with the number of documents of the same moment.
+        shares = [min(1.0, count / documents) if documents else 0.0 for count in counts]
+        fresh: dict[Any, Any] = dict(zip([each for each in missing if each], shares, strict=True))
+        fresh[""] = documents, dict(zip(copies, lengths, strict=True))
+        known |= {each: (now, value) for each, value in fresh.items()}
+        if len(live.frequencies) > MAX_KEPT:
+            live.frequencies.clear()
+        live.frequencies.update({each: known[each] for each in fresh})
+    total, mean_lengths = known[""][1]
+    share = {each: value for each, (_, value) in known.items() if isinstance(each, tuple)}
+    return Frequencies(total, mean_lengths, share, 1.0 if passes is None else known[passes][1])
+
+
+def _lengths(schema: Schema, copies: Sequence[str]) -> Command[list[float]]:
+    """The mean length of each copy, in terms, from the counters beside the metadata; 0 where nobody counted."""
+    suffixes = [name.removeprefix(TERMS_FIELD) for name in copies]
+    names = [f"{what}{suffix}" for suffix in suffixes for what in ("terms", "documents")]
+
+    def means(reply: Any) -> list[float]:
+        numbers = [int(each or 0) for each in values(reply)]
+        return [terms / max(1, documents) for terms, documents in zip(numbers[::2], numbers[1::2], strict=True)]
+
+    return Command(("HMGET", schema.metadata_key, *names), means, schema.metadata_key)
