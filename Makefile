@@ -13,11 +13,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # is tested where they are not.
 MODELS := .venv-models
 MODELS_PIP := $(MODELS)/bin/python -m pip --disable-pip-version-check
-# The version that the tests were written with. On Linux the package index has it with CUDA, several GB; PyTorch's
-# own index has the build for the CPU, whose version, 2.13.0+cpu, is the higher one. Where that index cannot be
-# reached pip says so and takes what there is.
+# The version that the tests were written with. On Linux pip takes its build with CUDA, several GB; with
+# PIP_EXTRA_INDEX_URL set to PyTorch's index of CPU builds it takes that one, whose version, 2.13.0+cpu, is higher.
 TORCH := torch==2.13.0
-TORCH_INDEX := https://download.pytorch.org/whl/cpu
 
 COMPOSE := $(wildcard docker/compose*.yaml)
 
@@ -99,14 +97,14 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/pip
 $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	@echo "Installing into $(VENV), with what tests and checks need ..."
 	@$(PIP) install --quiet 'pip>=25.1'
-	@$(PIP) install --quiet -e '.[embedded,cli]' --group test --group lint
+	@$(PIP) install --quiet -e '.[embedded,cli,memory]' --group test --group lint
 	@touch $@ $(VENV)/.demo
 
-# Without dependencies, so that PyTorch's index is asked for torch alone; the next line brings them.
+# torch before the rest, which would take whatever version is the newest.
 $(MODELS)/.models: pyproject.toml | $(MODELS)/bin/pip
 	@echo "Installing into $(MODELS), with torch: about 450 MB to download the first time ..."
 	@$(MODELS_PIP) install --quiet 'pip>=25.1'
-	@$(MODELS_PIP) install --quiet --no-deps --extra-index-url $(TORCH_INDEX) $(TORCH)
+	@$(MODELS_PIP) install --quiet $(TORCH)
 	@$(MODELS_PIP) install --quiet -e '.[embedded,sentence-transformers]' --group models
 	@touch $@
 

@@ -14,7 +14,8 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -23,18 +24,19 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 from valkey import Valkey
-from valkey.exceptions import ValkeyError
+from valkey.exceptions import ValkeyClusterException, ValkeyError
 
 from fields.errors import InvalidInput
 from fields.kinds import Text
 from retriever.client import Retriever
 from retriever.declared import read_schema
 from retriever.demo import run as run_demo
-from retriever.documents import Document, Hit, IndexReport, UpsertReport, interruption
+from retriever.documents import Document, FusedHit, Hit, Hits, IndexReport, UpsertReport, interruption
 from retriever.embedded import EmbeddedServer
 from retriever.embedders import LocalEmbedder
-from retriever.errors import IndexMissing, MissingExtra, NotSupported, RetrieverError, SchemaMismatch, ServerError
+from retriever.errors import IndexMissing, MissingExtra, RetrieverError, SchemaMismatch, ServerError
 from retriever.explain import Explanation, Unanswered, quoted
+from retriever.fusion import Append, Fusion, Linear, Rrf
 from retriever.jsonlines import JsonLines
 from retriever.operations.index import search_engine, stored_schema
 from retriever.schema import Schema
@@ -50,6 +52,7 @@ Url = Annotated[
         envvar="VALKEY_URL", help="Server with a search module: valkey://, valkeys://, redis://, rediss:// or unix://."
     ),
 ]
+Cluster = Annotated[bool, typer.Option("--cluster", help="The server is a node of a cluster.")]
 Index = Annotated[str, typer.Option(help="Name of a live index.", show_default=False)]
 Condition = Annotated[
     str | None,
@@ -65,6 +68,22 @@ Explain = Annotated[
     bool, typer.Option("--explain", help="Show the commands instead; those that only read are sent, no other is.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+class Fusing(StrEnum):
+    """What ``--fusion`` takes."""
+
+    rrf = "rrf"
+    linear = "linear"
+    append = "append"
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """What a command is told of where to go."""
+
+    url: str | None
+    cluster: bool
 
 
 class _Group(TyperGroup):
@@ -96,7 +115,7 @@ def run() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
-    except (RetrieverError, ValkeyError, OSError) as error:
+    except (RetrieverError, ValkeyError, ValkeyClusterException, OSError) as error:
         _say(str(error))
         raise SystemExit(1) from None
 
@@ -105,12 +124,14 @@ def run() -> None:
 
 
 @app.command()
-def demo(url: Url = None) -> None:
-    """Load 300 documents and ask them in six ways.
+def demo(url: Url = None, cluster: Cluster = False) -> None:
+    """Load 300 documents and ask them in eight ways.
 
     Starts an engine of its own unless there is a URL. Takes seconds and leaves nothing behind.
     """
-    run_demo(url)
+    if cluster and url is None:
+        raise typer.BadParameter("the demo's own engine is none; name a node with --url", param_hint="--cluster")
+    run_demo(url, cluster=cluster)
 
 
 @app.command()
@@ -153,6 +174,7 @@ def create(
         ),
     ],
     url: Url = None,
+    cluster: Cluster = False,
     as_json: AsJson = False,
     explain: Explain = False,
 ) -> None:
@@ -163,7 +185,7 @@ def create(
     """
     schema = read_schema(schema_file)
     embed = LocalEmbedder() if schema.vector.dims is None else None
-    with _explaining(explain, as_json) as watch, _connect(url, schema, watch, embed=embed) as docs:
+    with _explaining(explain, as_json) as watch, _connect(_Server(url, cluster), schema, watch, embed=embed) as docs:
         try:
             made = docs.create_index()
         except SchemaMismatch as error:
@@ -190,6 +212,7 @@ def load(
     ],
     index: Index,
     url: Url = None,
+    cluster: Cluster = False,
     text_field: Annotated[str, typer.Option(help="Key of the text.")] = "text",
     id_field: Annotated[str, typer.Option(help="Key of the id.")] = "id",
     batch_size: Annotated[int, typer.Option(min=1, max=10_000, help="Documents per round trip.")] = 100,
@@ -204,8 +227,9 @@ def load(
     A line without a vector is embedded with LocalEmbedder. A line that is
     wrong stops the load before its batch is written; loading again is safe.
     """
+    server = _Server(url, cluster)
     with _explaining(explain, as_json) as watch, _reading(file) as stream:
-        schema, described = _described(url, index, watch)
+        schema, described = _described(server, index, watch)
         place = "stdin" if str(file) == "-" else str(file)
         lines = JsonLines(
             stream, place, schema, id_field=id_field, text_field=text_field, ignore_unknown=ignore_unknown
@@ -215,7 +239,7 @@ def load(
         try:
             embed, documents = _embedding(described, iter(lines))
             with (
-                _connect(url, schema, watch, embed=embed) as docs,
+                _connect(server, schema, watch, embed=embed) as docs,
                 progress(Console(stderr=True, quiet=explain), size) as tell,
             ):
 
@@ -243,26 +267,49 @@ def query(
     text: Annotated[str, typer.Argument(help="What to look for, in words.")],
     index: Index,
     url: Url = None,
+    cluster: Cluster = False,
     k: Annotated[int, typer.Option("-k", min=1, max=10_000, help="How many hits.")] = 10,
     filter: Condition = None,
+    hybrid: Annotated[
+        bool, typer.Option("--hybrid", help="By words as well; says of every hit why it is there.")
+    ] = False,
+    fusion: Annotated[
+        Fusing | None,
+        typer.Option(help="How words and meaning make one ranking; rrf unless said.", show_default=False),
+    ] = None,
+    alpha: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="With --fusion linear: the weight of meaning, 0.5 unless said.", show_default=False
+        ),
+    ] = None,
     as_json: AsJson = False,
     explain: Explain = False,
 ) -> None:
-    """Ask a live index by text, nearest first.
+    """Ask a live index by text, best first.
 
     It must have been filled with LocalEmbedder's vectors.
     """
-    condition = _condition(filter)
+    server = _Server(url, cluster)
+    condition, how = _condition(filter), _fusion(fusion, alpha, hybrid=hybrid)
     with _explaining(explain, as_json) as watch:
-        schema, report = _described(url, index, watch)
+        schema, report = _described(server, index, watch)
         if report.embedder != LocalEmbedder.name:
             raise SchemaMismatch(f"{_made_by(report)}; ask it from Python, with its own embedder")
-        with _connect(url, schema, watch, embed=LocalEmbedder()) as docs:
-            hits = docs.query(text=text, k=k, filter=condition)
+        if how is not None and schema.analysis is None:
+            raise SchemaMismatch(
+                f"index {index!r} holds no words: it was made without an analysis; ask without --hybrid"
+            )
+        with _connect(server, schema, watch, embed=LocalEmbedder()) as docs:
+            hits: Hits[Hit] | Hits[FusedHit]
+            if how is None:
+                hits = docs.query(text=text, k=k, filter=condition)
+            else:
+                hits = docs.retrieve(text=text, k=k, filter=condition, fusion=how)
     if explain:
         return
     for reason in hits.reasons:
-        _say(f"not all hits may be here: {reason}")
+        _say(reason if hits.complete else f"not all hits may be here: {reason}")
     if as_json:
         for hit in hits:
             _print_json(_row(hit))
@@ -280,6 +327,7 @@ def get(
     ids: Annotated[list[str], typer.Argument(metavar="ID", help="Ids of documents.")],
     index: Index,
     url: Url = None,
+    cluster: Cluster = False,
     as_json: AsJson = False,
     explain: Explain = False,
 ) -> None:
@@ -287,7 +335,8 @@ def get(
 
     An id without a document is said, and ends with 1.
     """
-    with _explaining(explain, as_json) as watch, _connect(url, _schema(url, index, watch), watch) as docs:
+    server = _Server(url, cluster)
+    with _explaining(explain, as_json) as watch, _connect(server, _schema(server, index, watch), watch) as docs:
         found = docs.get(ids)
     if explain:
         return
@@ -310,6 +359,7 @@ def delete(
     index: Index,
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of documents.", show_default=False)] = None,
     url: Url = None,
+    cluster: Cluster = False,
     filter: Condition = None,
     everything: Annotated[bool, typer.Option("--everything", help="Delete every document.")] = False,
     yes: Yes = False,
@@ -320,6 +370,7 @@ def delete(
 
     Asks first; in a pipe it needs --yes.
     """
+    server = _Server(url, cluster)
     condition = {} if everything and filter is None else _condition(filter)
     if bool(ids) == (condition is not None):
         raise typer.BadParameter("one of them is needed, and one only", param_hint="ID... / --filter / --everything")
@@ -328,7 +379,7 @@ def delete(
             "every document is deleted by --everything alone, and by no empty filter", param_hint="--filter"
         )
     ask = _asker(silent=yes or explain)
-    with _explaining(explain, as_json) as watch, _connect(url, _schema(url, index, watch), watch) as docs:
+    with _explaining(explain, as_json) as watch, _connect(server, _schema(server, index, watch), watch) as docs:
         what = _documents(len(ids)) if ids else "every document" if everything else f"what passes {filter}"
         ask(f"Delete {what} in index {index!r}?")
         deleted = (
@@ -341,10 +392,12 @@ def delete(
 
 
 @app.command()
-def info(index: Index, url: Url = None, as_json: AsJson = False, explain: Explain = False) -> None:
+def info(
+    index: Index, url: Url = None, cluster: Cluster = False, as_json: AsJson = False, explain: Explain = False
+) -> None:
     """Tell what a live index is: engine, documents, vector, fields, progress, failures."""
     with _explaining(explain, as_json) as watch:
-        schema, report = _described(url, index, watch)
+        schema, report = _described(_Server(url, cluster), index, watch)
     if explain:
         return
     if as_json:
@@ -369,6 +422,7 @@ def info(index: Index, url: Url = None, as_json: AsJson = False, explain: Explai
 def drop(
     index: Index,
     url: Url = None,
+    cluster: Cluster = False,
     delete_documents: Annotated[
         bool, typer.Option("--delete-documents", help="The documents too; otherwise they stay.")
     ] = False,
@@ -380,8 +434,9 @@ def drop(
 
     Documents that stay are indexed again by `create`, with the same schema.
     """
+    server = _Server(url, cluster)
     ask = _asker(silent=yes or explain)
-    with _explaining(explain, as_json) as watch, _connect(url, _schema(url, index, watch), watch) as docs:
+    with _explaining(explain, as_json) as watch, _connect(server, _schema(server, index, watch), watch) as docs:
         ask(f"Drop index {index!r}{' and delete its documents' if delete_documents else ''}?")
         deleted = docs.drop_index(delete_documents=delete_documents)
     if as_json and not explain:
@@ -396,30 +451,30 @@ def drop(
 
 
 def _connect(
-    url: str | None, schema: Schema, watch: Explanation | None, *, embed: LocalEmbedder | None = None
+    server: _Server, schema: Schema, watch: Explanation | None, *, embed: LocalEmbedder | None = None
 ) -> Retriever:
-    docs = Retriever.connect(url, schema, embed=embed)
+    docs = Retriever.connect(server.url, schema, embed=embed, cluster=server.cluster)
     if watch is not None:
         link: Any = watch.between(docs._driver.link)
         docs._driver.link = link
     return docs
 
 
-def _schema(url: str | None, index: str, watch: Explanation | None) -> Schema:
+def _schema(server: _Server, index: str, watch: Explanation | None) -> Schema:
     """The schema that the live index was made with."""
-    with _connect(url, Schema(index), watch) as unknown:
+    with _connect(server, Schema(index), watch) as unknown:
         try:
             return unknown._run("stored_schema", stored_schema(index))
         except IndexMissing:
             raise IndexMissing(f"no index {index!r} on this server") from None
-        except NotSupported:
+        except ServerError:
             unknown._run("search_engine", search_engine(unknown._live))  # says which server it is, and what is needed
             raise
 
 
-def _described(url: str | None, index: str, watch: Explanation | None) -> tuple[Schema, IndexReport]:
-    schema = _schema(url, index, watch)
-    with _connect(url, schema, watch) as docs:
+def _described(server: _Server, index: str, watch: Explanation | None) -> tuple[Schema, IndexReport]:
+    schema = _schema(server, index, watch)
+    with _connect(server, schema, watch) as docs:
         return schema, docs.describe_index()
 
 
@@ -483,6 +538,23 @@ def _condition(text: str | None) -> Mapping[str, Any] | None:
     return condition
 
 
+def _fusion(named: Fusing | None, alpha: float | None, *, hybrid: bool) -> Fusion | None:
+    """How to fuse; None is a query by meaning alone."""
+    for value, option in ((named, "--fusion"), (alpha, "--alpha")):
+        if value is not None and not hybrid:
+            raise typer.BadParameter("it fuses words and meaning, so it needs --hybrid", param_hint=option)
+    if alpha is not None and named is not Fusing.linear:
+        raise typer.BadParameter("it is the weight of --fusion linear, and of no other", param_hint="--alpha")
+    if not hybrid:
+        return None
+    match named:
+        case Fusing.linear:
+            return Linear() if alpha is None else Linear(alpha)
+        case Fusing.append:
+            return Append()
+    return Rrf()
+
+
 @contextmanager
 def _reading(file: Path) -> Iterator[BinaryIO]:
     if str(file) == "-":
@@ -523,9 +595,14 @@ def _documents(count: int) -> str:
     return f"{count:,} document{'' if count == 1 else 's'}"
 
 
-def _row(found: Document | Hit) -> dict[str, Any]:
-    score = {"score": found.score} if isinstance(found, Hit) else {}
-    return {"id": found.id, **score, "text": found.text, "fields": dict(found.fields)}
+def _row(found: Document | Hit | FusedHit) -> dict[str, Any]:
+    why: dict[str, Any] = {}
+    if isinstance(found, Hit):
+        why = {"score": found.score}
+    elif isinstance(found, FusedHit):
+        names = ("fused_score", "vector_distance", "text_score", "channels", "ranks", "contributions", "terms")
+        why = {name: getattr(found, name) for name in names}
+    return {"id": found.id, **why, "text": found.text, "fields": dict(found.fields)}
 
 
 def _readable(value: object) -> str:

@@ -1,4 +1,4 @@
-"""What ``retriever demo`` shows: 300 short documents, asked in six ways, with the code that asks.
+"""What ``retriever demo`` shows: 300 short documents, asked in eight ways, with the code that asks.
 
 Rule: every line of code that is printed is the line that runs beside it. The demo makes an index under
 a name of its own and drops it, however it ends; nothing else on the server is read or written.
@@ -20,7 +20,7 @@ from rich.text import Text as Line
 
 from fields.kinds import Numeric, Stored, Tag, Text
 from retriever.client import AsyncRetriever, Retriever
-from retriever.documents import Document, Hit, Hits
+from retriever.documents import Document, FusedHit, Hit, Hits
 from retriever.embedded import EmbeddedServer
 from retriever.embedders import LocalEmbedder
 from retriever.errors import NotSupported, RetrieverError
@@ -40,8 +40,11 @@ QUESTIONS = (
 )
 
 
-def run(url: str | None) -> None:
-    """Show the library at work on the server of the URL; None starts an embedded one for the time being."""
+def run(url: str | None, *, cluster: bool = False) -> None:
+    """Show the library at work on the server of the URL; None starts an embedded one for the time being.
+
+    cluster: the server is a node of a cluster.
+    """
     console = table_console()
     documents = corpus()
     with ExitStack() as stack:
@@ -57,7 +60,7 @@ def run(url: str | None) -> None:
         load_s = time.perf_counter() - started
 
         schema = Schema(f"retriever-demo-{uuid.uuid4().hex[:8]}", FIELDS)
-        docs = stack.enter_context(Retriever.connect(url, schema, embed=embed))
+        docs = stack.enter_context(Retriever.connect(url, schema, embed=embed, cluster=cluster))
         stack.callback(_drop, docs)
         docs.create_index()
         started = time.perf_counter()
@@ -83,7 +86,7 @@ def run(url: str | None) -> None:
             ("distance", f"{report.metric.lower()}: 0 is the same, lower is closer"),
         )
         _ask(console, docs)
-        _ask_together(console, url, schema, embed)
+        _ask_together(console, url, schema, embed, cluster=cluster)
     console.print()
     console.print("Gone again: the index and its documents" + (", the engine and its folder." if embedded else "."))
     console.print("Next: README.md and the scripts in examples/.")
@@ -121,7 +124,7 @@ def _words(text: str) -> set[str]:
 
 
 def _ask(console: Console, docs: Retriever) -> None:
-    def show(number: int, title: str, code: str, ask: Callable[[], Hits[Hit]], note: str) -> None:
+    def show(number: int, title: str, code: str, ask: Callable[[], Hits[Hit] | Hits[FusedHit]], note: str) -> None:
         started = time.perf_counter()
         hits = ask()
         total_ms = 1000 * (time.perf_counter() - started)
@@ -173,11 +176,27 @@ def _ask(console: Console, docs: Retriever) -> None:
         lambda: docs.query(text="HX-4410", k=2, rerank=words_in_common, candidates=20),
         f"By distance alone the order is {', '.join(before)}.",
     )
+    nearest = docs.query(text="Q-77120", k=1)[0].id
+    show(
+        6,
+        "By words and by meaning: what vectors alone miss",
+        'docs.retrieve(text="Q-77120", k=2)',
+        lambda: docs.retrieve(text="Q-77120", k=2),
+        f"By distance alone {nearest} comes first. The line below each says why it is there.",
+    )
+    worded = docs.retrieve(text="can my child cross by itself", k=1, channels=["text"])[0].id
+    show(
+        7,
+        "The same, for what words alone miss",
+        'docs.retrieve(text="can my child cross by itself", k=2)',
+        lambda: docs.retrieve(text="can my child cross by itself", k=2),
+        f"By words alone {worded} comes first.",
+    )
 
 
-def _ask_together(console: Console, url: str, schema: Schema, embed: LocalEmbedder) -> None:
+def _ask_together(console: Console, url: str, schema: Schema, embed: LocalEmbedder, *, cluster: bool) -> None:
     async def ask() -> list[Hits[Hit]]:
-        async with AsyncRetriever.connect(url, schema, embed=embed) as docs:
+        async with AsyncRetriever.connect(url, schema, embed=embed, cluster=cluster) as docs:
             return await asyncio.gather(*(docs.query(text=text, k=1) for text in QUESTIONS))
 
     started = time.perf_counter()
@@ -185,7 +204,7 @@ def _ask_together(console: Console, url: str, schema: Schema, embed: LocalEmbedd
     total_ms = 1000 * (time.perf_counter() - started)
     _heading(
         console,
-        f"6  Async: {len(QUESTIONS)} questions at the same time",
+        f"8  Async: {len(QUESTIONS)} questions at the same time",
         "async with AsyncRetriever.connect(url, schema, embed=embed) as docs:\n"
         "    await asyncio.gather(*(docs.query(text=text, k=1) for text in questions))",
         f"{total_ms:.1f} ms for all, connecting included",

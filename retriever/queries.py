@@ -164,10 +164,10 @@ def frequency_command(schema: Schema, query: str, timeout_ms: int) -> Command[in
     )
 
 
-def scan_command(schema: Schema, node: Node | None, cursor: int, count: int) -> Command[tuple[int, list[bytes]]]:
-    """One step of a walk over a node's hashes under the prefix; about ``count`` keys are looked at."""
+def scan_command(prefix: str, node: Node | None, cursor: int, count: int) -> Command[tuple[int, list[bytes]]]:
+    """One step of a walk over a node's hashes under a prefix; about ``count`` keys are looked at."""
     # MATCH takes a glob pattern: its own characters are escaped, so that the prefix stands for itself.
-    pattern = re.sub(r"([*?\[\]\\^-])", r"\\\1", schema.prefix) + "*"
+    pattern = re.sub(r"([*?\[\]\\^-])", r"\\\1", prefix) + "*"
     return Command(("SCAN", cursor, "MATCH", pattern, "COUNT", count, "TYPE", "hash"), scan_page, node)
 
 

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text as Line
 
-from retriever.documents import Hit, Hits
+from retriever.documents import FusedHit, Hit, Hits
 
 WIDTH = 100  # without a terminal
 
@@ -26,8 +26,10 @@ def table_console() -> Console:
     return console
 
 
-def hits_table(hits: Hits[Hit], *, width: int, title: str | None, fields: Sequence[str]) -> Table:
+def hits_table(hits: Hits[Hit] | Hits[FusedHit], *, width: int, title: str | None, fields: Sequence[str]) -> Table:
     """A few lines a hit: distance and id beside title, text and fields; the reranker's number if it gave one.
+
+    A fused hit has its fused score for a distance, and a line that says why it is there.
 
     title: a field shown in bold above the text. fields: names shown as name=value below it.
     """
@@ -35,7 +37,8 @@ def hits_table(hits: Hits[Hit], *, width: int, title: str | None, fields: Sequen
     reranked = any(hit.rerank_score is not None for hit in hits)
     if reranked:
         table.add_column("rerank", justify="right", style="magenta")
-    table.add_column("distance", justify="right", style="cyan")
+    fused = any(isinstance(hit, FusedHit) for hit in hits)
+    table.add_column("fused" if fused else "distance", justify="right", style="cyan", min_width=8)
     id_width = max(2, min(max(len(hit.id) for hit in hits), width // 4))
     table.add_column("id", style="green", width=id_width, no_wrap=True)
     text_width = width - id_width - (22 if reranked else 14)  # 6 and 8 for the numbers, 2 between columns
@@ -48,8 +51,17 @@ def hits_table(hits: Hits[Hit], *, width: int, title: str | None, fields: Sequen
         lines.append("\n".join(textwrap.wrap(plain(hit.text), text_width, max_lines=2, placeholder=" ...")))
         shown = "  ".join(f"{name}={plain(_value(hit.fields[name]))}" for name in fields if name in hit.fields)
         lines.append(f"\n{shown}" if shown else "", style="dim")
-        table.add_row(*rerank, number(hit.score), Line(plain(hit.id)), lines)
+        score = number(hit.score) if isinstance(hit, Hit) else f"{hit.fused_score:.4f}"
+        if isinstance(hit, FusedHit):
+            lines.append(f"\n{why(hit)}", style="cyan")
+        table.add_row(*rerank, score, Line(plain(hit.id)), lines)
     return table
+
+
+def why(hit: FusedHit) -> str:
+    """What ``explain()`` says of a hit beside its id and score, in one line."""
+    lines = hit.explain()[len(hit.id) :].splitlines()[1:]  # an id may hold line breaks
+    return plain("; ".join(map(str.strip, lines)))
 
 
 def plain(text: str) -> str:

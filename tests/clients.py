@@ -18,6 +18,20 @@ KINDS = {
     ("redis", False): redis.asyncio.Redis,
 }
 
+CLUSTERS = {
+    ("valkey", True): valkey.ValkeyCluster,
+    ("valkey", False): valkey.asyncio.ValkeyCluster,
+    ("redis", True): redis.RedisCluster,
+    ("redis", False): redis.asyncio.RedisCluster,
+}
+
+
+def is_cluster(url):
+    """Whether a server is a node of a cluster, as it says itself."""
+    with valkey.Valkey.from_url(url) as client:
+        said = client.execute_command("HELLO")
+    return dict(zip(said[::2], said[1::2], strict=True))[b"mode"] == b"cluster"
+
 
 @dataclass(frozen=True, slots=True)
 class Way:
@@ -44,9 +58,10 @@ class Way:
         """The module of the exceptions that a lost connection raises."""
         return redis.exceptions if self.library == "redis" else valkey.exceptions
 
-    def client(self, url, **options):
-        """A client of this kind; options are those of its ``from_url``."""
-        return lent(self.kind, url, **{"protocol": self.protocol, "decode_responses": self.decodes, **options})
+    def client(self, url, *, cluster=False, **options):
+        """A client of this kind, or of its library's for clusters; options are those of its ``from_url``."""
+        kind = CLUSTERS[self.library, self.blocking] if cluster else self.kind
+        return lent(kind, url, **{"protocol": self.protocol, "decode_responses": self.decodes, **options})
 
 
 def lent(kind, url, **options):
@@ -64,8 +79,9 @@ USUAL = [way for way in BORROWED if way.library == "redis" and way.protocol == 3
 
 
 async def closed(client):
-    """Close a client of any kind, and a pool that it was given."""
-    for close in (getattr(client, "aclose", client.close), client.connection_pool.disconnect):
+    """Close a client of any kind, and a pool that it was given; a cluster's has one for each node."""
+    pool = getattr(client, "connection_pool", None)
+    for close in (getattr(client, "aclose", client.close), *([pool.disconnect] if pool else [])):
         closing = close()
         if inspect.isawaitable(closing):
             await closing

@@ -197,6 +197,7 @@ def test_the_jobs_are_one_make_target_each():
         "pure": ["make test-pure"],
         "embedded": ["make test-embedded"],
         "clients": ["make test-clients"],
+        "models": ["make test-models"],
         "docker": ["make --keep-going test-docker"],
         "wheel": ["make wheel"],
     }

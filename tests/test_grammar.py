@@ -640,6 +640,7 @@ USES = {
             "ef_runtime": 9,
         },
         {"vector": UNIT, "reranker": None, "return_fields": []},
+        {"text": "store", "reranker": None, "filter": FILTER, "also": (Tag("category") == "x", 50)},
     ],
     "retrieve.retrieve_many": [{"reranker": None, "queries": [{"text": "store", "filter": FILTER}, {"vector": UNIT}]}],
     "write.upsert": [{"batch_size": 2, "on_batch": None}, {"batch_size": 500, "on_batch": len}],
@@ -650,6 +651,9 @@ USES = {
         {"ids": None, "filter": FILTER, "everything": False},
         {"ids": None, "filter": {}, "everything": True},
     ],
+    "write.write_all": [{"documents": DOCUMENTS}],
+    "write.store": [{"documents": DOCUMENTS}],
+    "write.complete": [{"documents": DOCUMENTS, "leave_out": "category"}],
     "write.drop": [{"delete_documents": False}, {"delete_documents": True}],
 }
 # The world in which an operation finds itself, other than an index that is as declared.

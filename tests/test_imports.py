@@ -29,6 +29,7 @@ EXTRAS = set(metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") or []) - 
 # What the README and the docstrings speak of.
 DOCUMENTED = """
     Schema Analysis Text Tag Numeric Stored Vector Filter Document Hit Hits Query Retriever AsyncRetriever
+    FusedHit Retrieval Rrf Linear Append rrf
     build_ft_create_args build_ft_search_query TEXT_FIELD SCORE_FIELD
     UpsertReport IndexReport Failure Interruption interruption Operation Engine
     Embedder LocalEmbedder SentenceTransformerEmbedder CachedEmbedder AsyncCachedEmbedder

@@ -8,7 +8,8 @@ import re
 import pytest
 
 from retriever import AsyncRetriever, Retriever
-from retriever.operations import search
+from retriever.operations import retrieve, search
+from retriever.operations.retrieve import Retrieval
 from retriever.operations.search import Query
 
 # The one mechanical difference, and the annotations that must differ, by method and parameter.
@@ -83,14 +84,20 @@ def test_both_run_the_same_plan(name):
         assert body(BLOCKING[name]) == body(AWAITED[name])
 
 
-def test_a_query_of_many_has_the_arguments_of_one():
-    """Query names every argument of query, and query passes every one of its own on."""
-    own = [name for name in inspect.signature(Retriever.query).parameters if name != "self"]
-    assert list(Query.__annotations__) == own
-    assert [name for name in inspect.signature(search.query).parameters if name not in {"live", "reranker"}] == own
-    source = inspect.getsource(Retriever.query)
+@pytest.mark.parametrize(
+    ("method", "plan", "arguments"),
+    [(Retriever.query, search.query, Query), (Retriever.retrieve, retrieve.retrieve, Retrieval)],
+    ids=["query", "retrieve"],
+)
+def test_a_query_of_many_has_the_arguments_of_one(method, plan, arguments):
+    """Query names every argument of query, Retrieval of retrieve, and both methods pass every one of their own on."""
+    own = [name for name in inspect.signature(method).parameters if name != "self"]
+    assert list(arguments.__annotations__) == own
+    inner = {"live", "reranker", "also"}  # what the shells do not offer
+    assert [name for name in inspect.signature(plan).parameters if name not in inner] == own
+    source = inspect.getsource(method)
     assert all(f"{name}={name}," in source for name in own)
-    defaults = {name: each.default for name, each in inspect.signature(Retriever.query).parameters.items()}
-    for name, each in inspect.signature(search.query).parameters.items():
+    defaults = {name: each.default for name, each in inspect.signature(method).parameters.items()}
+    for name, each in inspect.signature(plan).parameters.items():
         if name in own:
             assert each.default == defaults[name]

@@ -9,20 +9,22 @@ one before it, and the document then points to it. Pure.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from math import isfinite
+from math import inf
 from numbers import Real
 from typing import Any
 from urllib.parse import quote
 
 from fields.analysis import Analysis
 from fields.errors import InvalidInput
-from fields.filters import Filter, as_filter
+from fields.filters import Filter, as_filter, number
 from fields.kinds import Numeric, Stored, Tag, Text, Vector
+from fields.names import utf8
 from retriever.documents import Document
 from retriever.memory.policy import KNOWLEDGE_TYPES
 from retriever.schema import Schema
@@ -50,7 +52,7 @@ FIELDS: tuple[Field, ...] = (
     Tag("session"),
     Tag("state"),
     Stored("context"),
-    Stored("revision"),
+    Tag("revision"),
     Stored("metadata"),
 )
 PENDING = "pending"  # the state of a chunk that has neither vector nor terms yet; others have no state
@@ -86,6 +88,7 @@ class Names:
     def __post_init__(self) -> None:
         if not isinstance(self.namespace, str) or not self.namespace:
             raise InvalidInput(f"namespace: a non-empty string expected, not {self.namespace!r}")
+        utf8(self.namespace, "namespace")
         if len(self.index) > 1000:
             raise InvalidInput(f"namespace: {len(self.namespace)} characters are too many for a key")
 
@@ -134,6 +137,7 @@ class Chunk:
     id: of this chunk, as ``delete_chunks`` takes it. doc_id, chunk_index: its document and its place in it, from 0.
     content: the text as it was put in. tags, knowledge_type, importance (0..1 or None), source_date: what can be set.
     access_count, last_accessed_at: deliberate reads before this one. pending: searchable only after update_index().
+    revision: changes whenever one of its fields is set.
     fields: values of the user's declared fields; metadata: what was given besides. Times: UTC seconds since the epoch.
     relevance: 0..1, higher is better; None where no question was asked. memory_score: after the staged rerank, else
         None. vector_distance (lower is closer), text_score (higher is better), channels: as in ``FusedHit``.
@@ -161,6 +165,7 @@ class Chunk:
     agent: str | None = None
     session: str | None = None
     pending: bool = False
+    revision: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     relevance: float | None = None
@@ -218,6 +223,7 @@ def chunk_of(document: Document, uses: int = 0, used: float | None = None) -> Ch
         agent=given.get("agent"),
         session=given.get("session"),
         pending=given.get("state") == PENDING,
+        revision=given.get("revision", ""),
         fields={name: value for name, value in given.items() if name not in _OURS},
         metadata=given.get("metadata") or {},
     )
@@ -237,10 +243,10 @@ def document_id(source: str, scope: Scope) -> str:
 
     The same for the same source and scope, whatever the content; another for another user's same source.
     """
-    identity = "\x1f".join([source, *(f"{name}={value}" for name, value in sorted(scope.fields.items()))])
-    digest = hashlib.blake2b(identity.encode(errors="surrogatepass"), digest_size=4).hexdigest()
+    identity = json.dumps([source, scope.fields], sort_keys=True)  # quotes, so that no source spells another's scope
+    digest = hashlib.blake2b(identity.encode(), digest_size=4).hexdigest()
     plain = unicodedata.normalize("NFKD", source).encode("ascii", "ignore").decode()
-    slug = re.sub(r"[^a-z0-9]+", "-", plain.rpartition("/")[2].lower()).strip("-")[:40].strip("-")
+    slug = re.sub(r"[^a-z0-9]+", "-", plain.rstrip("/").rpartition("/")[2].lower()).strip("-")[:40].strip("-")
     return f"{slug or 'document'}-{digest}"
 
 
@@ -256,27 +262,29 @@ def content_hash(text: str) -> str:
 
 def check_importance(value: object) -> float:
     """A rating from 0 to 1, or InvalidInput."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
-        raise InvalidInput(f"importance: a number from 0 to 1 expected, not {value!r}")
-    return float(value)
+    rating = float(number(value, "importance"))
+    if not 0 <= rating <= 1:
+        raise InvalidInput(f"importance: a number from 0 to 1 expected, not {rating:g}")
+    return rating
 
 
 def check_knowledge_type(value: object) -> str:
     """One of the kinds of knowledge, or InvalidInput."""
-    if value not in KNOWLEDGE_TYPES:
+    if not isinstance(value, str) or value not in KNOWLEDGE_TYPES:
         raise InvalidInput(f"knowledge_type: one of {', '.join(KNOWLEDGE_TYPES)} expected, not {value!r}")
-    return str(value)
+    return str.__str__(value)  # a str-Enum would format as its member's name
 
 
 def check_tags(tags: object) -> list[str]:
     """Tags, each once, in their order; or InvalidInput."""
     if isinstance(tags, (str, bytes, Mapping)) or not isinstance(tags, Iterable):
         raise InvalidInput(f"tags: a list of strings expected, not {tags!r}")
-    found = list(dict.fromkeys(tags))
-    for tag in found:
+    found: list[str] = []
+    for tag in tags:
         if not isinstance(tag, str) or not tag:
             raise InvalidInput(f"tags: a non-empty string expected, not {tag!r}")
-    return found
+        found.append(str.__str__(tag))
+    return list(dict.fromkeys(found))
 
 
 def tags_filter(tags: object) -> Filter | None:
@@ -293,7 +301,8 @@ def tags_filter(tags: object) -> Filter | None:
 
 # --- dates ----------------------------------------------------------------------------------------
 
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+# What datetime can show: 0001-01-01, and the first second of the year 10000.
+_FIRST_S, _END_S = -62_135_596_800, 253_402_300_800
 
 
 def timestamp(value: object, what: str = "date") -> float:
@@ -303,24 +312,35 @@ def timestamp(value: object, what: str = "date") -> float:
     """
     if isinstance(value, bool):
         raise InvalidInput(f"{what}: a date expected, not {value!r}")
-    if isinstance(value, Real):
-        seconds = float(value)
-        if not isfinite(seconds) or abs(seconds) > 253_402_300_799:  # the end of the year 9999
-            raise InvalidInput(f"{what}: {value!r} are no seconds since 1970")
-        return seconds
     if isinstance(value, str):
-        text = value.strip()
-        try:
-            value = date.fromisoformat(text) if _DAY.fullmatch(text) else datetime.fromisoformat(text)
-        except ValueError as error:
-            raise InvalidInput(f"{what}: {value!r} is no ISO 8601 date: {error}") from None
+        value = _parsed(value.strip(), what)
     if isinstance(value, datetime):
-        if value.tzinfo is None:
+        if value.utcoffset() is None:
             raise InvalidInput(f"{what}: {value.isoformat()} has no time zone; end it in Z for UTC")
-        return value.timestamp()
-    if isinstance(value, date):
-        return datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp()
-    raise InvalidInput(f"{what}: a date expected, not {value!r}")
+        seconds = value.timestamp()
+    elif isinstance(value, date):
+        seconds = datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp()
+    elif isinstance(value, Real):
+        try:
+            seconds = float(value)
+        except OverflowError:  # an int of 400 digits
+            seconds = inf
+    else:
+        raise InvalidInput(f"{what}: a date expected, not {value!r}")
+    if not _FIRST_S <= seconds < _END_S:  # not for NaN either
+        raise InvalidInput(f"{what}: {seconds} seconds since 1970 are not within the years 1 to 9999")
+    return seconds
+
+
+def _parsed(text: str, what: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        pass  # no day alone: 2026-07-28, 20260728
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInput(f"{what}: {text!r} is no ISO 8601 date: {error}") from None
 
 
 def iso(seconds: float) -> str:

@@ -31,6 +31,8 @@ KNOWLEDGE_TYPES: tuple[str, ...] = ("principle", "paper", "news", "experiment")
 DAY_S = 86_400.0
 # Days after which a chunk of that kind counts half; None: it does not age.
 HALF_LIVES: Mapping[str, float | None] = {"principle": None, "paper": 180.0, "news": 30.0, "experiment": 90.0}
+# Numbers of a policy that lie within 0 to 1.
+_SHARES = ("time_weight", "importance_threshold", "guaranteed_importance", "forget_time_weight", "score_threshold")
 _MOST_USES = math.log(101)  # a hundred uses count as much as any more
 
 
@@ -42,7 +44,7 @@ class Policy:
         share. importance_threshold: 0..1, chunks rated lower are cut; an equal rating passes, and so does none.
     half_lives: days per kind, None for never; kinds left out keep ``HALF_LIVES``.
     forget_time_weight: the same as time_weight in ``judge``, where age may go all the way down.
-    score_threshold: chunks whose score in ``judge`` is lower are forgotten.
+    score_threshold: 0..1, chunks whose score in ``judge`` is lower are forgotten; what does not age scores 1 or more.
     guaranteed: chunks that are principles, or at least ``guaranteed_importance`` important, are always among the
         candidates, ``guaranteed_limit`` at most; they still have to win their place.
     Raises InvalidInput for numbers out of range and unknown kinds.
@@ -59,19 +61,22 @@ class Policy:
     guaranteed_limit: int = 50
 
     def __post_init__(self) -> None:
-        for name in ("time_weight", "importance_threshold", "guaranteed_importance", "forget_time_weight"):
-            if not 0 <= _number(getattr(self, name), name) <= 1:
-                raise InvalidInput(f"{name}: {getattr(self, name)!r} is not within 0 to 1")
-        for name in ("freq_weight", "score_threshold"):
-            if _number(getattr(self, name), name) < 0:
-                raise InvalidInput(f"{name}: {getattr(self, name)!r} is less than 0")
+        for name in (*_SHARES, "freq_weight"):
+            number = _number(getattr(self, name), name)
+            if number < 0 or (number > 1 and name in _SHARES):
+                raise InvalidInput(f"{name}: {number:g} is {'not within 0 to 1' if name in _SHARES else 'less than 0'}")
+            object.__setattr__(self, name, number)
         if not isinstance(self.half_lives, Mapping):
             raise InvalidInput(f"half_lives: a mapping of kinds to days expected, not {self.half_lives!r}")
-        for kind, days in self.half_lives.items():
+        half_lives: dict[str, float | None] = {}  # a copy: the caller's may change
+        for kind, given in self.half_lives.items():
             if kind not in KNOWLEDGE_TYPES:
                 raise InvalidInput(f"half_lives: unknown kind {kind!r}; known: {', '.join(KNOWLEDGE_TYPES)}")
-            if days is not None and _number(days, f"half-life of {kind!r}") <= 0:
-                raise InvalidInput(f"half-life of {kind!r}: {days!r} days; a number > 0, or None for never")
+            days = None if given is None else _number(given, f"half-life of {kind!r}")
+            if days is not None and days <= 0:
+                raise InvalidInput(f"half-life of {kind!r}: {days:g} days; a number > 0, or None for never")
+            half_lives[kind] = days
+        object.__setattr__(self, "half_lives", half_lives)
         if not isinstance(self.guaranteed, bool):
             raise InvalidInput(f"guaranteed: True or False expected, not {self.guaranteed!r}")
         limit = self.guaranteed_limit
@@ -195,7 +200,10 @@ def _use(chunk: Judged, policy: Policy) -> float:
 def _number(value: object, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InvalidInput(f"{what}: a number expected, not {value!r}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an int of 400 digits
+        number = math.inf
     if not math.isfinite(number):
         raise InvalidInput(f"{what}: {number} is not finite")
     return number

@@ -120,6 +120,14 @@ def start_walk() -> Plan[Walk]:
     return Walk(list((yield Primaries())))
 
 
+def keys_of_page(walk: Walk, prefix: str, batch_size: int) -> Plan[list[bytes]]:
+    """The hashes of one SCAN page; the walk moves on, and has no nodes left at its end."""
+    walk.cursor, keys = yield from ask_one(scan_command(prefix, walk.nodes[0], walk.cursor, batch_size))
+    if walk.cursor == 0:
+        del walk.nodes[0]
+    return keys
+
+
 def page(
     live: Live, walk: Walk, filter: Filter | None, batch_size: int, *, return_vectors: bool = False
 ) -> Plan[list[Document]]:
@@ -128,9 +136,7 @@ def page(
     Hashes under the prefix that another program wrote are passed over and counted in the log.
     """
     schema = live.schema
-    walk.cursor, keys = yield from ask_one(scan_command(schema, walk.nodes[0], walk.cursor, batch_size))
-    if walk.cursor == 0:
-        del walk.nodes[0]
+    keys = yield from keys_of_page(walk, schema.prefix, batch_size)
     rows = yield from _rows(schema, keys, return_vectors)
     documents, foreign = [], 0
     for key, row in zip(keys, rows, strict=True):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from operator import attrgetter
 from typing import Any, TypedDict
 
 import numpy as np
@@ -93,8 +94,13 @@ def retrieve(
     strict: bool = False,
     ef_runtime: int | None = None,
     timeout_ms: int | None = None,
+    also: tuple[Filter, int] | None = None,
 ) -> Plan[Hits[FusedHit]]:
-    """The k best by words and by meaning. See ``Retriever.retrieve``."""
+    """The k best by words and by meaning. See ``Retriever.retrieve``.
+
+    also: (a filter, n): the n nearest that pass it too are candidates of the vector channel, however far they are, and
+        no cut before the last one leaves them out.
+    """
     asked = _Asked.of(
         live,
         k=k,
@@ -111,6 +117,7 @@ def retrieve(
         strict=strict,
         ef_runtime=ef_runtime,
         timeout_ms=timeout_ms,
+        also=also,
     )
     by_vector, by_text = _channels(live, text, vector, channels)
     if by_vector and vector is not None and live.dims is not None:
@@ -180,6 +187,7 @@ class _Asked:
     knn: str
     strict: bool
     timeout_ms: int
+    also: tuple[str, int] | None  # its query string
 
     @classmethod
     def of(
@@ -200,6 +208,7 @@ class _Asked:
         strict: bool,
         ef_runtime: int | None,
         timeout_ms: int | None,
+        also: tuple[Filter, int] | None,
     ) -> _Asked:
         schema = live.schema
         check_k(k)
@@ -218,9 +227,14 @@ class _Asked:
         if collapse is not None:
             _check_collapse(schema, collapse)
         check_bool("strict", strict)
+        checked = as_filter(filter, schema.by_name)
+        beside = None
+        if also is not None:
+            both = also[0] if checked is None else checked & also[0]
+            beside = (f"{filter_text(both)}=>{knn_clause(schema, also[1], ef_runtime)}", also[1])
         return cls(
             k=k,
-            filter=as_filter(filter, schema.by_name),
+            filter=checked,
             fusion=as_fusion(fusion),
             depth=deep,
             max_distance=max_distance,
@@ -233,6 +247,7 @@ class _Asked:
             knn=knn_clause(schema, deep, ef_runtime),
             strict=strict,
             timeout_ms=check_timeout(timeout_ms),
+            also=beside,
         )
 
     @property
@@ -337,6 +352,7 @@ class _Leg:
     terms: Sequence[str]
     vector: bytes | None = None
     near: list[tuple[str, float]] | None = None
+    also: frozenset[str] = frozenset()  # ids of ``near`` that are there however far they are
     worded: list[tuple[str, float]] | None = None
     held: Callable[[str], tuple[str, ...]] = lambda _: ()
 
@@ -387,6 +403,9 @@ def _search(live: Live, legs: Sequence[_Leg], asked: _Asked, answer: _Answer) ->
     for leg, made in zip(legs, ready, strict=True):
         if leg.vector is not None:
             commands.append(near(by_vector, leg.vector))
+            if asked.also is not None:
+                query, limit = asked.also
+                commands.append(search_command(live.schema, limit, (), asked.timeout_ms)(query, leg.vector))
         commands += () if made is None else made.commands
     if not commands:
         if failed:
@@ -402,18 +421,24 @@ def _search(live: Live, legs: Sequence[_Leg], asked: _Asked, answer: _Answer) ->
     left = iter(zip(commands, replies, strict=True))
     for leg, made in zip(legs, ready, strict=True):
         if leg.vector is not None:
+            own = [next(left) for _ in range(1 if asked.also is None else 2)]
             try:
-                hits, reasons = _near(live).hits(parsed(*next(left)))
+                answers = [_near(live).hits(parsed(*each)) for each in own]
             except Exception as error:
                 failed.append(_of_channel("vector", error, asked, answer))
             else:
-                answer.lost(*reasons)
+                near_hits = answers[0][0][: asked.depth]
+                known = {hit.id for hit in near_hits}
+                farther = [hit for hits, _ in answers[1:] for hit in hits if hit.id not in known]
+                leg.also = frozenset(hit.id for hit in farther)
+                answer.lost(*dict.fromkeys(reason for _, reasons in answers for reason in reasons))
                 cut = asked.max_distance
-                leg.near = [(hit.id, hit.score) for hit in hits if cut is None or hit.score <= cut][: asked.depth]
+                found_near = sorted([*near_hits, *farther], key=attrgetter("score", "id"))
+                leg.near = [(hit.id, hit.score) for hit in found_near if cut is None or hit.score <= cut]
         if made is not None:
-            own = [next(left) for _ in made.commands]  # all of them, also if the first cannot be read
+            asked_of = [next(left) for _ in made.commands]  # all of them, also if the first cannot be read
             try:
-                ranking, found, reasons = made.ranking([parsed(*each) for each in own])
+                ranking, found, reasons = made.ranking([parsed(*each) for each in asked_of])
             except Exception as error:
                 failed.append(_of_channel("text", error, asked, answer))
             else:
@@ -449,10 +474,19 @@ def _near(live: Live) -> Shape:
 
 def _fused(legs: Sequence[_Leg], asked: _Asked) -> list[Fused]:
     """The fused ranking, as long as what follows looks at."""
+    also: frozenset[str] = frozenset().union(*(leg.also for leg in legs))
     if len(legs) == 1:
-        return fuse(asked.fusion, legs[0].near, legs[0].worded, asked.pool)
+        if not also:
+            return fuse(asked.fusion, legs[0].near, legs[0].worded, asked.pool)
+        ranking = fuse(asked.fusion, legs[0].near, legs[0].worded, 2 * asked.depth + len(also))
+        if isinstance(asked.fusion, Append):  # what it appends depends on how many are nearest
+            nearest = fuse(asked.fusion, legs[0].near, legs[0].worded, asked.pool)
+            return [
+                *({each.id: each for each in nearest} | {each.id: each for each in ranking if each.id in also}).values()
+            ]
+        return [each for at, each in enumerate(ranking) if at < asked.pool or each.id in also]
     assert isinstance(asked.fusion, Rrf)
-    parts = [fuse(asked.fusion, leg.near, leg.worded, 2 * asked.depth) for leg in legs]
+    parts = [fuse(asked.fusion, leg.near, leg.worded, 2 * asked.depth + len(also)) for leg in legs]
     merged: dict[str, Fused] = {}
     for each in (each for part in parts for each in part):
         other = merged.get(each.id)
@@ -466,7 +500,7 @@ def _fused(legs: Sequence[_Leg], asked: _Asked) -> list[Fused]:
             each.id,
         ),
     )
-    return ranking[: asked.pool]
+    return [each for at, each in enumerate(ranking) if at < asked.pool or each.id in also]
 
 
 def _sum(one: Fused, other: Fused) -> Fused:

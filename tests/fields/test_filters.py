@@ -20,6 +20,7 @@ from fields.filters import (
     check_tag,
     decode_tag,
     encode_tag,
+    filter_alternatives,
     filter_text,
     format_number,
     number_range,
@@ -500,6 +501,40 @@ A, B, C, D = (Tag("t") == value for value in "abcd")
 def test_a_nested_filter_becomes_one_or_of_ands(filter, text):
     """What is flat, or an AND with ORs of positive conditions, is sent as it is; anything else as one OR of ANDs."""
     assert filter_text(filter) == text
+
+
+@pytest.mark.parametrize(
+    ("filter", "alternatives", "negated"),
+    [
+        (A, ["(@t:{a})"], False),
+        (~A, ["(-@t:{a})"], True),
+        (A & B, ["(@t:{a} @t:{b})"], False),
+        (A & ~B, ["(@t:{a} -@t:{b})"], True),
+        (A | B, ["(@t:{a}|@t:{b})"], False),
+        (A | ~B, ["(@t:{a})", "(-@t:{b})"], True),
+        (A & (B | C), ["(@t:{a} (@t:{b}|@t:{c}))"], False),
+        (A & (B | C) & ~D, ["(@t:{a} (@t:{b}|@t:{c}) -@t:{d})"], True),
+        (A & (B | ~C), ["(@t:{a} @t:{b})", "(@t:{a} -@t:{c})"], True),
+        ((A & B) | C, ["((@t:{a} @t:{b})|@t:{c})"], False),
+        ((A & ~B) | C, ["(@t:{a} -@t:{b})", "(@t:{c})"], True),
+        (A | (A & ~B), ["(@t:{a})"], False),
+    ],
+    ids=lambda value: repr(value)[:30] if isinstance(value, list) else "",
+)
+def test_alternatives(filter, alternatives, negated):
+    """An OR that holds a negation is taken apart; anything else stays one group, in the form of filter_text."""
+    assert filter_alternatives(filter) == (alternatives, negated)
+    if not negated:
+        assert alternatives == [filter_text(filter)]
+
+
+@given(filters, field_values)
+def test_alternatives_together_are_the_filter(filter, values):
+    """A document passes one of the alternatives exactly if it passes the filter, and each is a group by itself."""
+    alternatives, negated = filter_alternatives(filter)
+    read = [grammar.read_query(each).filter for each in alternatives]
+    assert any(grammar.holds(tree, stored(values)) for tree in read) == filter.matches(values)
+    assert negated is ("-@" in filter_text(filter))
 
 
 def test_too_many_alternatives_are_refused():

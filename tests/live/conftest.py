@@ -2,6 +2,10 @@
 
 ``make`` reaches the server over connections of the shells' own; with CLIENTS=all in the environment every test
 that uses it runs over each kind of borrowed client as well. These runs have the mark ``borrowed``.
+
+The server of VALKEY_URL may be a node of a cluster: ``clustered`` says so, ``raw`` and every client that ``make``
+brings are then a cluster's, and what is about one server (the mark ``one_server``, ``borrow``, ``lend``) is skipped.
+Servers that a test starts itself are what they are.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import valkey
 import valkey.asyncio
 
 from retriever import AsyncRetriever, Numeric, Retriever, Schema, Stored, Tag, Text, Vector
-from tests.clients import BORROWED, OWN, USUAL, Shell, closed
+from tests.clients import BORROWED, OWN, USUAL, Shell, closed, is_cluster
 from tests.fakes import DIMS
 
 # Modules that always run over borrowed clients too, and over which.
@@ -34,9 +38,32 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.fixture(scope="session")
-def raw(url):
+def clustered(url):
+    """Whether the server of the test run is a node of a cluster."""
+    return is_cluster(url)
+
+
+@pytest.fixture(autouse=True)
+def _of_one_server(request):
+    mark = request.node.get_closest_marker("one_server")
+    if mark is not None and request.getfixturevalue("clustered"):
+        pytest.skip(f"VALKEY_URL's server is a cluster: {mark.args[0]}")
+
+
+class Nodes(valkey.ValkeyCluster):
+    """A cluster's client that asks one node for what names no key or, as an index's, no key of its own."""
+
+    def execute_command(self, *args, **kwargs):
+        """The reply; through the same node each time, which sees its own changes at once."""
+        if str(args[0]).upper().startswith("FT."):
+            kwargs.setdefault("target_nodes", self.get_primaries()[0])
+        return super().execute_command(*args, **kwargs)
+
+
+@pytest.fixture(scope="session")
+def raw(url, clustered):
     """A client that is not ours, for looking and for meddling; answers bytes."""
-    with valkey.Valkey.from_url(url) as client:
+    with (Nodes if clustered else valkey.Valkey).from_url(url) as client:
         yield client
 
 
@@ -48,17 +75,18 @@ def name(raw):
     for index in raw.execute_command("FT._LIST"):
         if index.startswith(name.encode()):
             raw.execute_command("FT.DROPINDEX", index)
-    keys = list(raw.scan_iter(f"{name}*", count=1000))
-    for start in range(0, len(keys), 1000):
-        raw.unlink(*keys[start : start + 1000])
+    with raw.pipeline(transaction=False) as pipeline:  # a key each: in a cluster two may be in different slots
+        for key in raw.scan_iter(f"{name}*", count=1000):
+            pipeline.unlink(key)
+        pipeline.execute()
 
 
 @pytest.fixture
-async def make(request, url):
+async def make(request, url, clustered):
     """Makes shells of the declared kind, ``make(schema, **arguments of connect)``, and closes them.
 
     client: one to borrow. Where ``make.way`` is a borrowed client, ``to``, ``timeout_s`` and ``cluster``, which are
-    arguments of ``connect`` alone, skip the test.
+    arguments of ``connect`` alone, skip the test. ``to`` another server is to one that is no cluster.
     """
     made, clients = [], []
     way = request.param
@@ -66,12 +94,13 @@ async def make(request, url):
 
     def make(schema, *, client=None, **kwargs):
         if client is None and way.library is None:
-            retriever = kind.connect(kwargs.pop("to", url), schema, **kwargs)
+            to = kwargs.pop("to", url)
+            retriever = kind.connect(to, schema, **{"cluster": clustered and to == url, **kwargs})
         else:
             if kwargs.keys() & {"to", "timeout_s", "cluster"}:
                 pytest.skip("about connect(): its URL, its timeout or its cluster")
             if client is None:
-                client = way.client(url)
+                client = way.client(url, cluster=clustered)
                 clients.append(client)
             retriever = kind(client, schema, **kwargs)
         made.append(Shell(retriever))
@@ -86,11 +115,12 @@ async def make(request, url):
 
 
 @pytest.fixture
-async def lend(make):
+async def lend(make, url, clustered):
     """Makes clients of the kind that ``make.way`` borrows, ``lend(url, **options of from_url)``, and closes them."""
-    clients = []
+    clients, ours = [], url
 
     def lend(url, **options):
+        _not_of_a_cluster(url, ours, clustered)
         clients.append(make.way.client(url, **options))
         return clients[-1]
 
@@ -100,11 +130,12 @@ async def lend(make):
 
 
 @pytest.fixture
-async def borrow(make):
+async def borrow(make, url, clustered):
     """Makes valkey-py's clients of the flavour that ``make`` takes, ``borrow(url, **arguments)``, and closes them."""
-    borrowed = []
+    borrowed, ours = [], url
 
     def borrow(url, kind=None, **kwargs):
+        _not_of_a_cluster(url, ours, clustered)
         kind = kind or (valkey.Valkey if make.blocking else valkey.asyncio.Valkey)
         borrowed.append(kind.from_url(url, **kwargs))
         return borrowed[-1]
@@ -112,6 +143,11 @@ async def borrow(make):
     yield borrow
     for client in borrowed:
         await closed(client)
+
+
+def _not_of_a_cluster(url, ours, clustered):
+    if clustered and url == ours:
+        pytest.skip("VALKEY_URL's server is a cluster: about a client of one server")
 
 
 @pytest.fixture

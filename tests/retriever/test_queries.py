@@ -9,13 +9,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fields.errors import InvalidInput
-from fields.filters import as_filter
+from fields.filters import as_filter, encode_tag
 from fields.kinds import Numeric, Stored, Tag, Text, Vector
+from retriever.engines import LEAST_QUERY_BYTES, REDISEARCH_2, VALKEY_SEARCH_1_2
 from retriever.operations.search import shape
-from retriever.queries import build_ft_search_query, check_int, check_k, check_timeout, count_command, search_command
+from retriever.queries import (
+    build_ft_search_query,
+    check_int,
+    check_k,
+    check_timeout,
+    count_command,
+    frequency_command,
+    ranking_query,
+    search_command,
+    set_queries,
+    term_clause,
+    text_command,
+)
 from retriever.schema import Schema
 from tests import grammar
-from tests.strategies import FILTERABLE, filters, schemas
+from tests.strategies import FILTERABLE, field_values, filters, schemas
 
 SCHEMA = Schema("docs", [Tag("category"), Numeric("year"), Text("title"), Stored("url")], Vector(dims=3))
 FLAT = Schema("docs", [Tag("category")], Vector(dims=3, algorithm="FLAT"))
@@ -153,3 +166,106 @@ def test_the_whole_search():
     )
     assert command.route is None
     assert command.repeatable
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+A, B = Tag("t") == "a", Tag("t") == "b"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "clause"),
+    [(["__terms"], "@__terms:w"), (["__terms", "__terms_title"], "(@__terms:w|@__terms_title:w)")],
+)
+def test_a_term_in_any_copy(attributes, clause):
+    """A term may stand in any of the analysed copies; terms are no syntax and need no escape."""
+    assert term_clause(attributes, "w") == clause
+
+
+@pytest.mark.parametrize(
+    ("clauses", "filter", "query"),
+    [
+        (["@x:v"], None, "(@x:v)"),
+        (["@x:v", "@x:w"], None, "(@x:v|@x:w)"),
+        (["@x:v"], A, "(((@t:{a}) @x:v))"),
+        (["@x:v", "@x:w"], A, "(((@t:{a}) @x:v)|((@t:{a}) @x:w))"),
+        (["@x:v", "@x:w"], A & ~B, "(((@t:{a} -@t:{b}) @x:v)|((@t:{a} -@t:{b}) @x:w))"),
+        (["@x:v", "@x:w"], A | ~B, "(((@t:{a}) (@x:v|@x:w))|((-@t:{b}) (@x:v|@x:w)))"),
+    ],
+)
+def test_a_query_that_is_ranked(clauses, filter, query):
+    """The filter stands beside each term, because beside an OR it changes RediSearch's text scores."""
+    assert ranking_query(clauses, filter) == query
+
+
+def test_a_filter_that_is_not_repeated():
+    """More than 20 terms beside a negation, which RediSearch answers wrongly, or too long a filter: it stands once."""
+    clauses = [f"@x:w{at}" for at in range(21)]
+    assert ranking_query(clauses[:20], ~A).count("-@t:{a}") == 20
+    assert ranking_query(clauses, ~A) == f"(((-@t:{{a}}) ({'|'.join(clauses)})))"
+    wide = Tag("t").isin([f"{at:0100}" for at in range(100)])
+    assert ranking_query(clauses, wide).count("@t:") == 1
+    assert ranking_query(clauses[:3], wide).count("@t:") == 3
+
+
+def test_queries_of_sets():
+    """Each set is an AND, beside the filter; together they are one OR."""
+    sets = [["@x:v"], ["@x:w", "@x:u"]]
+    assert set_queries(sets, None, VALKEY_SEARCH_1_2) == ["((@x:v)|(@x:w @x:u))"]
+    assert set_queries(sets, A, VALKEY_SEARCH_1_2) == ["(((@t:{a}) @x:v)|((@t:{a}) @x:w @x:u))"]
+    assert set_queries(sets, A | ~B, REDISEARCH_2) == [
+        "(((@t:{a}) @x:v)|((-@t:{b}) @x:v)|((@t:{a}) @x:w @x:u)|((-@t:{b}) @x:w @x:u))"
+    ]
+
+
+words = st.text("abcé_1", min_size=1, max_size=8).filter(lambda word: word.strip("_"))
+term_sets = st.lists(st.lists(words, min_size=1, max_size=4, unique=True), min_size=1, max_size=40)
+
+
+@given(term_sets, st.none() | filters, field_values, st.lists(words, max_size=8), st.sampled_from([1, 3]))
+def test_queries_by_words_mean_what_they_shall(sets, filter, values, held, copies):
+    """Read back by an independent parser: any of the sets, or any of the terms, within the filter, nobody else."""
+    attributes = [f"__terms{at}" for at in range(copies)]
+    document = {
+        name: value if name == "n" else [encode_tag(each) for each in ([value] if name == "t" else value)]
+        for name, value in values.items()
+    } | {attributes[-1]: held}
+    passes = filter is None or filter.matches(values)
+    clauses = [[term_clause(attributes, term) for term in each] for each in sets]
+    for engine in (VALKEY_SEARCH_1_2, REDISEARCH_2):
+        queries = set_queries(clauses, filter, engine)
+        read = [grammar.read_query(query).filter for query in queries]
+        expected = passes and any(set(each) <= set(held) for each in sets)
+        assert any(grammar.holds(tree, document) for tree in read) == expected
+        assert all(len(query.encode()) <= LEAST_QUERY_BYTES for query in queries)
+    (first, *_) = clauses
+    tree = grammar.read_query(ranking_query(first, filter)).filter
+    assert grammar.holds(tree, document) == (passes and bool(set(sets[0]) & set(held)))
+
+
+def test_sets_are_split_by_the_engine_s_limits():
+    """Not more than 500 conditions on Valkey Search, than 20 alternatives beside a negation, than 10,240 bytes."""
+    sets = [[f"@x:w{at}"] for at in range(600)]
+    assert [query.count("@x:") for query in set_queries(sets, None, VALKEY_SEARCH_1_2)] == [500, 100]
+    assert [query.count("@x:") for query in set_queries(sets[:300], A, VALKEY_SEARCH_1_2)] == [250, 50]
+    assert len(set_queries(sets, None, REDISEARCH_2)) == 1
+    assert [query.count("@x:") for query in set_queries(sets[:50], ~A, VALKEY_SEARCH_1_2)] == [20, 20, 10]
+    wide = Tag("t").isin([f"{at:0100}" for at in range(40)])
+    assert [query.count("@x:") for query in set_queries(sets[:5], wide, REDISEARCH_2)] == [2, 2, 1]
+
+
+def test_the_whole_search_by_words():
+    """Word by word: only an engine that ranks is told a scorer; a count asks for no row."""
+    ranked = text_command(SCHEMA, "(@x:v)", ["x", "y"], 50, 5_000, REDISEARCH_2)
+    assert ranked.args == (
+        *("FT.SEARCH", "docs", "(@x:v)", "VERBATIM", "RETURN", 2, "x", "y", "SCORER", "BM25STD"),
+        *("LIMIT", 0, 50, "TIMEOUT", 5_000, "DIALECT", 2),
+    )
+    unranked = text_command(SCHEMA, "(@x:v)", ["x", "y"], 50, 5_000, VALKEY_SEARCH_1_2)
+    assert unranked.args == (*ranked.args[:8], *ranked.args[10:])
+    assert unranked.parse([1, b"k", [b"y", b"1"]]).rows == [(b"k", [None, b"1"])]
+    count = frequency_command(SCHEMA, "@x:v", 5_000)
+    assert count.args == ("FT.SEARCH", "docs", "@x:v", "VERBATIM", "LIMIT", 0, 0, "TIMEOUT", 5_000, "DIALECT", 2)
+    assert count.parse([7]) == 7
+    for command, scores in ((ranked, True), (unranked, False), (count, False)):
+        assert grammar.check_search(command.args, scores=scores).words

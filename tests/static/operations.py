@@ -11,16 +11,21 @@ import redis.asyncio
 import valkey.asyncio
 
 from retriever import (
+    Append,
     AsyncRetriever,
     Document,
     EmbeddedServer,
+    FusedHit,
     Hit,
     Hits,
     IndexReport,
     Interruption,
+    Linear,
     Query,
+    Retrieval,
     Retriever,
     RetrieverError,
+    Rrf,
     Schema,
     UpsertReport,
     Vector,
@@ -89,10 +94,38 @@ def use_many(docs: Retriever, vector: npt.NDArray[np.float32]) -> None:
     docs.query_many(["a"])  # type: ignore[list-item]
 
 
+def use_hybrid(docs: Retriever, vector: npt.NDArray[np.float32]) -> None:
+    hits = docs.retrieve(text="a", k=5, fusion="linear", channels=["text"], depth=100, strict=True)
+    assert_type(hits, Hits[FusedHit])
+    assert_type(hits[0].fused_score, float)
+    assert_type(hits[0].vector_distance, float | None)
+    assert_type(hits[0].text_score, float | None)
+    assert_type(hits[0].channels, tuple[str, ...])
+    assert_type(hits[0].explain(), str)
+    docs.retrieve(vector=vector, fusion=Rrf(weights={"vector": 1.0, "text": 0.5}), diversity=0.5, collapse="category")
+    docs.retrieve(text="a", fusion=Append(extra=5), rerank=True, candidates=50, min_text_score=0.1, max_distance=0.5)
+    docs.retrieve(text="a", fusion=lambda vector, text: [*vector, *text], expand=lambda text: [text.upper()])
+    questions: list[Retrieval] = [{"text": "a", "k": 5, "fusion": Linear(0.3)}, {"vector": vector, "depth": 100}]
+    for answer in docs.retrieve_many(questions):
+        if isinstance(answer, Exception):
+            raise answer
+        assert_type(answer, Hits[FusedHit])
+
+    docs.retrieve("a")  # type: ignore[call-arg]
+    docs.retrieve(text="a", alpha=0.5)  # type: ignore[call-arg]
+    docs.retrieve(text=["a"])  # type: ignore[arg-type]
+    docs.retrieve(text="a", fusion=0.5)  # type: ignore[arg-type]
+    docs.retrieve_many([{"txt": "a"}])  # type: ignore[typeddict-unknown-key]
+    Linear("0.5")  # type: ignore[arg-type]
+    hits[0].score  # type: ignore[attr-defined]
+
+
 async def use_async(docs: AsyncRetriever) -> None:
     hits = await docs.query(text="a", k=5)
     assert_type(hits, Hits[Hit])
     assert_type(await docs.query_many([{"text": "a"}]), list[Hits[Hit] | Exception])
+    assert_type(await docs.retrieve(text="a"), Hits[FusedHit])
+    assert_type(await docs.retrieve_many([{"text": "a"}]), list[Hits[FusedHit] | Exception])
     assert_type(await docs.get("a"), Document | None)
     assert_type(await docs.get(["a", "b"]), list[Document | None])
     assert_type(await docs.exists("a"), bool)

@@ -1,0 +1,199 @@
+"""The index of a store: what waits to be searchable, what is wrong, what there is. Only update_index changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fields.kinds import Tag
+from fields.names import stamp_field
+from retriever.documents import Failure
+from retriever.memory.chunks import (
+    PENDING,
+    Chunk,
+    indexed_text,
+)
+from retriever.memory.finding import Memory, documents_of_scope, matching, optional, walk
+from retriever.memory.writing import BATCH
+from retriever.operations import read, write
+from retriever.operations.index import describe, wait
+from retriever.plans import Command, Plan, ask_all, ask_one, raise_first
+from retriever.queries import check_bool
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """What update_index did: chunks embedded, those that failed, and how many still wait."""
+
+    embedded: int
+    failed: tuple[Failure, ...]
+    backlog: int
+
+
+def update_index(memory: Memory, *, stale: bool, timeout_s: float) -> Plan[Indexed]:
+    """See ``MemoryStore.update_index``."""
+    check_bool("stale", stale)
+    ids = yield from matching(memory, Tag("state") == PENDING)
+    if stale and memory.live.embedder is not None:
+        others = yield from matching(memory, Tag("embedder") != memory.live.embedder)
+        ids = list(dict.fromkeys([*ids, *others]))
+    embedded = 0
+    failures: list[Failure] = []
+    for start in range(0, len(ids), BATCH):
+        found = yield from read.get(memory.live, ids[start : start + BATCH], return_vectors=False)
+        assert isinstance(found, list)
+        documents = [replace(each, indexed_text=indexed_text(each)) for each in found if each is not None]
+        failed = yield from write.complete(memory.live, documents, "state") if documents else _no_failures()
+        failures += failed
+        embedded += len(documents) - len(failed)
+        if memory.live.embedder is not None:
+            for each in documents:
+                yield from write.update(memory.live, each.id, {"embedder": memory.live.embedder})
+    yield from wait(memory.live, timeout_s)
+    backlog = yield from matching(memory, Tag("state") == PENDING)
+    return Indexed(embedded, tuple(failures), len(backlog))
+
+
+def _no_failures() -> Plan[tuple[Failure, ...]]:
+    return ()
+    yield  # a plan, like the other branch
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be. count: of how many. advice: the call that repairs it."""
+
+    what: str
+    count: int
+    examples: tuple[str, ...]
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What index_health found; ok if nothing."""
+
+    findings: tuple[Finding, ...]
+    chunks: int
+    documents: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+
+def index_health(memory: Memory) -> Plan[Health]:
+    """See ``MemoryStore.index_health``. Changes nothing."""
+    live = memory.live
+    report = yield from describe(live)
+    chunks = yield from walk(memory)
+    stamps = yield from _stamps(memory, [chunk.id for chunk in chunks])
+    documents = yield from documents_of_scope(memory)
+    by_document: dict[str, list[Chunk]] = {}
+    for chunk in chunks:
+        by_document.setdefault(chunk.doc_id, []).append(chunk)
+    uses = yield from ask_one(
+        Command(("HKEYS", memory.names.uses), lambda reply: [bytes(each).decode() for each in reply], memory.names.uses)
+    )
+    known = {chunk.id for chunk in chunks}
+    homeless = [
+        chunk.id
+        for chunk in chunks
+        if chunk.doc_id not in documents or documents[chunk.doc_id].get("revision") != chunk.id.split("/")[1]
+    ]
+    short = [
+        doc_id
+        for doc_id, stored in documents.items()
+        if "revision" in stored and len(by_document.get(doc_id, [])) < int(stored.get("chunk_count", 0))
+    ]
+    unfinished = [doc_id for doc_id, stored in documents.items() if "writer" in stored]
+    pending = [chunk.id for chunk in chunks if chunk.pending]
+    bare = [chunk.id for chunk, stamp in zip(chunks, stamps, strict=True) if stamp is None and not chunk.pending]
+    embedder = live.embedder
+    stale = [chunk.id for chunk in chunks if embedder is not None and not chunk.pending and chunk.embedder != embedder]
+    orphans = [id for id in uses if id not in known] if not memory.scope.fields else []
+    refused = f"; the last one: {report.last_error} at {report.last_error_key}" if report.last_error else ""
+    table: list[tuple[str, Sequence[str], str]] = [
+        ("chunks that wait to be searchable", pending, "update_index() embeds them"),
+        ("chunks without a vector", bare, "ingest their source anew, or delete_chunks()"),
+        ("chunks embedded by another model", stale, "update_index(stale=True) embeds them anew"),
+        ("chunks of no document's current version", homeless, "the next ingest of their source removes them"),
+        ("documents that lack chunks", short, "forgotten or expired chunks are no fault; else ingest the source anew"),
+        ("ingests that did not come to their end", unfinished, "ingest the source again"),
+        ("use counts of chunks that are gone", orphans, "harmless; nothing needs doing"),
+    ]
+    findings = [Finding(what, len(ids), tuple(ids[:5]), advice) for what, ids, advice in table if ids]
+    if report.failures:
+        findings.append(
+            Finding(f"documents refused by the engine{refused}", report.failures, (), "see the key named there")
+        )
+    if report.indexing:
+        findings.append(Finding("the index is still being filled", 1, (), "wait, or search and see complete=False"))
+    return Health(tuple(findings), len(chunks), sum("revision" in stored for stored in documents.values()))
+
+
+def _stamps(memory: Memory, ids: Sequence[str]) -> Plan[list[bytes | None]]:
+    """The hash of what each vector was made from; None where there is no vector."""
+    name, prefix = stamp_field(memory.live.schema.vector.name), memory.live.schema.prefix
+    found: list[bytes | None] = []
+    for start in range(0, len(ids), 500):
+        keys = [prefix + id for id in ids[start : start + 500]]
+        rows = yield from ask_all([Command(("HGET", key, name), optional, key) for key in keys])
+        raise_first(*rows)
+        found += rows
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a store holds."""
+
+    documents: int
+    chunks: int
+    pending: int
+    by_type: Mapping[str, int]
+    rated: float
+    tagged: float
+    uses: Mapping[str, int]
+    duplicates: int
+    bytes: int
+
+
+def stats(memory: Memory) -> Plan[Stats]:
+    """See ``MemoryStore.stats``. Changes nothing."""
+    chunks = yield from walk(memory)
+    documents = yield from documents_of_scope(memory)
+    by_type: dict[str, int] = {}
+    uses = dict.fromkeys(("0", "1-9", "10-99", "100+"), 0)
+    for chunk in chunks:
+        kind = chunk.knowledge_type or "unset"
+        by_type[kind] = by_type.get(kind, 0) + 1
+        count = chunk.access_count
+        uses["0" if not count else "1-9" if count < 10 else "10-99" if count < 100 else "100+"] += 1
+    total = max(1, len(chunks))
+    return Stats(
+        documents=sum("revision" in stored for stored in documents.values()),
+        chunks=len(chunks),
+        pending=sum(chunk.pending for chunk in chunks),
+        by_type=by_type,
+        rated=sum(chunk.importance is not None for chunk in chunks) / total,
+        tagged=sum(bool(chunk.tags) for chunk in chunks) / total,
+        uses=uses,
+        duplicates=sum(1 for _ in _twins(chunks)),
+        bytes=sum(len(chunk.content.encode()) for chunk in chunks),
+    )
+
+
+def find_near_duplicates(memory: Memory) -> Plan[list[list[Chunk]]]:
+    """See ``MemoryStore.find_near_duplicates``."""
+    return list(_twins((yield from walk(memory))))
+
+
+def _twins(chunks: Iterable[Chunk]) -> Iterable[list[Chunk]]:
+    groups: dict[str, list[Chunk]] = {}
+    for chunk in chunks:
+        groups.setdefault(chunk.content_hash, []).append(chunk)
+    for group in groups.values():
+        if len(group) > 1:
+            yield sorted(group, key=lambda chunk: chunk.id)

@@ -1,0 +1,272 @@
+"""Changing and deleting what is there: tags, dates, forgetting into the archive and restoring from it.
+
+What is forgotten is archived and on the disk before it is deleted, and deleted only if it still is what was judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fields.errors import InvalidInput
+from fields.kinds import Tag
+from retriever.documents import Document
+from retriever.memory.archive import Archived
+from retriever.memory.chunks import (
+    Chunk,
+    check_importance,
+    check_knowledge_type,
+    check_tags,
+    timestamp,
+)
+from retriever.memory.finding import (
+    Memory,
+    chunks_by_id,
+    document,
+    get_document_chunks,
+    ids_of,
+    in_scope,
+    matching,
+    walk,
+)
+from retriever.memory.policy import Policy, judge
+from retriever.memory.writing import BATCH, remove, write_chunks
+from retriever.operations import read, write
+from retriever.plans import Call, Command, Plan, ask_all, ask_one, raise_first
+from retriever.queries import check_bool
+from retriever.replies import integer, text_map
+
+# What was judged must be what is there: its token and its count of uses.
+_FORGET = (
+    "if redis.call('HGET', KEYS[1], 'revision') ~= ARGV[1] then return 0 end "
+    "if (redis.call('HGET', KEYS[2], ARGV[2]) or '0') ~= ARGV[3] then return 0 end "
+    "redis.call('HDEL', KEYS[2], ARGV[2]) redis.call('HDEL', KEYS[3], ARGV[2]) "
+    "return redis.call('UNLINK', KEYS[1])"
+)
+
+
+class _Unset:
+    def __repr__(self) -> str:
+        return "CLEAR"
+
+
+CLEAR = _Unset()  # for set_chunk_tags: remove the value
+
+
+def set_chunk_tags(
+    memory: Memory,
+    doc_id: str,
+    chunk_index: int,
+    *,
+    importance: Any,
+    knowledge_type: Any,
+    tags: Any,
+    source_date: Any,
+    new_token: Callable[[], str],
+) -> Plan[Chunk]:
+    """See ``MemoryStore.set_chunk_tags``."""
+    changes: dict[str, Any] = {}
+    for name, value, check in (
+        ("importance", importance, check_importance),
+        ("knowledge_type", knowledge_type, check_knowledge_type),
+        ("tags", tags, check_tags),
+        ("source_date", source_date, lambda each: timestamp(each, "source_date")),
+    ):
+        if value is not None:
+            changes[name] = None if value is CLEAR else check(value) or (None if name == "tags" else 0.0)
+    if not changes:
+        raise InvalidInput("set_chunk_tags: give at least one of importance, knowledge_type, tags, source_date")
+    (chunk,) = (yield from get_document_chunks(memory, doc_id, chunk_index, 0)) or (None,)
+    if chunk is None:
+        raise InvalidInput(f"chunk {chunk_index} of document {doc_id!r} has been forgotten or has expired")
+    # A new token: whoever judged the chunk as it was does not forget it as it is.
+    changed = yield from write.update(memory.live, chunk.id, {**changes, "revision": new_token()})
+    if not changed:
+        raise InvalidInput(f"chunk {chunk_index} of document {doc_id!r} was deleted at the same time")
+    (after,) = yield from chunks_by_id(memory, [chunk.id])
+    return after
+
+
+def redate(memory: Memory, doc_id: str, source_date: Any, new_token: Callable[[], str]) -> Plan[int]:
+    """See ``MemoryStore.redate``."""
+    when = None if source_date is CLEAR else timestamp(source_date, "source_date")
+    stored = yield from document(memory, doc_id)
+    changed = 0
+    for id in ids_of(doc_id, stored):
+        changed += yield from write.update(memory.live, id, {"source_date": when, "revision": new_token()})
+    return changed
+
+
+def delete_document(memory: Memory, doc_id: str) -> Plan[int]:
+    """See ``MemoryStore.delete_document``."""
+    try:
+        stored = yield from document(memory, doc_id)
+    except InvalidInput:
+        if not isinstance(doc_id, str) or not doc_id:
+            raise
+        return 0
+    key = memory.names.document(doc_id)
+    ids = [*ids_of(doc_id, stored), *(yield from matching(memory, Tag("doc_id") == doc_id))]
+    deleted = yield from remove(memory, list(dict.fromkeys(ids)))
+    yield from ask_one(Command(("UNLINK", key), integer, key))
+    return deleted
+
+
+def checked_ids(ids: str | Iterable[str]) -> list[str]:
+    """Ids of chunks, one or many, each checked."""
+    return read.id_list(ids)
+
+
+def delete_chunks(memory: Memory, ids: str | Iterable[str], reason: str | None, now: float) -> Plan[int]:
+    """See ``MemoryStore.delete_chunks``."""
+    checked = read.id_list(ids)
+    found = yield from chunks_by_id(memory, checked)
+    ours = [chunk for chunk in found if in_scope(memory, chunk)]
+    if reason is not None and ours:
+        entries = [_archived(chunk, judge(chunk, memory.policy, now).score, reason, now) for chunk in ours]
+        yield Call(memory.archive.append, (entries,))
+    return (yield from remove(memory, [chunk.id for chunk in ours]))
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A chunk that forgetting takes, or would take. deleted: False in a dry run, and where it was used meanwhile."""
+
+    chunk: Chunk
+    score: float
+    reason: str
+    deleted: bool = False
+
+
+def forget(memory: Memory, policy: Policy, *, dry_run: bool, now: float) -> Plan[list[Forgotten]]:
+    """See ``MemoryStore.forget``. Archived, flushed to disk, and only then deleted."""
+    check_bool("dry_run", dry_run)
+    taken: list[Forgotten] = []
+    for chunk in (yield from walk(memory)):
+        judgement = judge(chunk, policy, now)
+        if judgement.reason is not None:
+            taken.append(Forgotten(chunk, judgement.score, judgement.reason))
+    taken.sort(key=lambda each: (each.score, each.chunk.id))
+    if dry_run or not taken:
+        return taken
+    result: list[Forgotten] = []
+    for start in range(0, len(taken), 1000):
+        batch = taken[start : start + 1000]
+        keys = [memory.live.schema.prefix + each.chunk.id for each in batch]
+        yield Call(memory.archive.append, ([_archived(each.chunk, each.score, each.reason, now) for each in batch],))
+        deleted = yield from ask_all(
+            [
+                Command(
+                    (
+                        *("EVAL", _FORGET, 3, key, memory.names.uses, memory.names.used),
+                        *(each.chunk.revision, each.chunk.id, each.chunk.access_count),
+                    ),
+                    integer,
+                    key,
+                )
+                for key, each in zip(keys, batch, strict=True)
+            ]
+        )
+        raise_first(*deleted)
+        result += [replace(each, deleted=bool(gone)) for each, gone in zip(batch, deleted, strict=True)]
+    return result
+
+
+def _archived(chunk: Chunk, score: float, reason: str, now: float) -> Archived:
+    held = chunk.to_dict()
+    for name in ("id", "doc_id", "chunk_index", "content", "relevance", "memory_score", "rerank_score"):
+        held.pop(name)
+    for name in ("vector_distance", "text_score", "channels", "guaranteed", "duplicates", "pending", "revision"):
+        held.pop(name)
+    return Archived(
+        id=chunk.id,
+        doc_id=chunk.doc_id,
+        chunk_index=chunk.chunk_index,
+        content=chunk.content,
+        metadata=held,
+        score=score,
+        reason=reason,
+        archived_at=now,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a restore brought back. skipped: id -> why not. damaged: lines of the archive that cannot be read."""
+
+    restored: tuple[str, ...]
+    skipped: Mapping[str, str]
+    damaged: tuple[str, ...] = ()
+
+
+def restore(memory: Memory, wanted: Callable[[Archived], bool]) -> Plan[Restored]:
+    """See ``MemoryStore.restore``."""
+    entries, damage = yield Call(memory.archive.read, ())
+    chosen = [entry for entry in entries.values() if wanted(entry) and _is_ours(memory, entry)]
+    there = yield from read.exists(memory.live, [entry.id for entry in chosen]) if chosen else _nothing()
+    assert isinstance(there, list)
+    skipped: dict[str, str] = {}
+    back: list[Archived] = []
+    for entry, exists in zip(chosen, there, strict=True):
+        if exists:
+            skipped[entry.id] = "it is in the store, which wins"
+            continue
+        key = memory.names.document(entry.doc_id)
+        stored = yield from ask_one(Command(("HGETALL", key), text_map, key))
+        revision = entry.id.split("/")[1]
+        if stored.get("revision", revision) != revision:
+            skipped[entry.id] = "its document has a newer version"
+            continue
+        yield from _revive_document(memory, entry, stored, revision)
+        back.append(entry)
+    for start in range(0, len(back), BATCH):
+        batch = back[start : start + BATCH]
+        yield from write_chunks(memory, [_document_of(memory, entry) for entry in batch], pending=False)
+        counters: list[Command[Any]] = []
+        for entry in batch:
+            uses, used = entry.metadata.get("access_count") or 0, entry.metadata.get("last_accessed_at")
+            if uses:
+                counters.append(Command(("HSET", memory.names.uses, entry.id, int(uses)), integer, memory.names.uses))
+            if used:
+                stamp = repr(timestamp(used))
+                counters.append(Command(("HSET", memory.names.used, entry.id, stamp), integer, memory.names.used))
+        raise_first(*(yield from ask_all(counters)))
+    return Restored(tuple(entry.id for entry in back), skipped, tuple(map(str, damage)))
+
+
+def _nothing() -> Plan[list[bool]]:
+    return []
+    yield  # a plan, like the other branch
+
+
+def _is_ours(memory: Memory, entry: Archived) -> bool:
+    return all(entry.metadata.get(name) == value for name, value in memory.scope.fields.items())
+
+
+def _revive_document(memory: Memory, entry: Archived, stored: Mapping[str, str], revision: str) -> Plan[None]:
+    """The document of a restored chunk has room for it."""
+    key = memory.names.document(entry.doc_id)
+    count = max(int(stored.get("chunk_count", 0)), entry.chunk_index + 1)
+    fields: dict[str, str | int] = {"revision": revision, "chunk_count": count}
+    if not stored:
+        source = str(entry.metadata.get("source") or entry.doc_id)
+        fields |= {"source": source, "key": source, "created_at": repr(timestamp(entry.metadata["created_at"]))}
+        fields |= memory.scope.fields
+    words = [word for pair in fields.items() for word in pair]
+    yield from ask_one(Command(("HSET", key, *words), integer, key))
+
+
+def _document_of(memory: Memory, entry: Archived) -> Document:
+    held = dict(entry.metadata)
+    own = dict(held.pop("fields", None) or {})
+    for name in ("access_count", "last_accessed_at"):
+        held.pop(name, None)
+    for name in ("created_at", "source_date"):
+        if held.get(name) is not None:
+            held[name] = timestamp(held[name], name)
+    fields = {name: value for name, value in held.items() if value not in (None, [], {})}
+    known = memory.live.schema.by_name
+    fields |= {"doc_id": entry.doc_id, "chunk_index": entry.chunk_index, "revision": entry.id.split("/")[1]}
+    whole = {**fields, **own}
+    return Document(entry.id, entry.content, {name: value for name, value in whole.items() if name in known})

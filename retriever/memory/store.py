@@ -1,0 +1,654 @@
+"""MemoryStore and AsyncMemoryStore: the same store, blocking and awaited.
+
+Every method is one line over a plan, which the driver of a ``Retriever`` runs. The clock and new tokens are made here:
+plans take them as arguments.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from fields.analysis import Analysis
+from fields.errors import InvalidInput
+from fields.kinds import Vector
+from retriever.client import AsyncRetriever, Retriever
+from retriever.embedded import EmbeddedServer
+from retriever.embedders import Embedder
+from retriever.fusion import Fusion, Linear, as_fusion
+from retriever.memory import finding, indexing, ingesting, keeping, searching
+from retriever.memory.archive import Archive, Archived
+from retriever.memory.chunks import Chunk, Field, Names, Scope, schema_of
+from retriever.memory.finding import Memory
+from retriever.memory.indexing import Health, Indexed, Stats
+from retriever.memory.ingesting import Ingested, IngestReport
+from retriever.memory.keeping import Forgotten, Restored
+from retriever.memory.materials import Note, Split, sources_of
+from retriever.memory.policy import Policy
+from retriever.memory.searching import Context, Found
+from retriever.operations.index import WAIT_S
+from retriever.plans import Plan
+from retriever.queries import FilterSpec, check_seconds
+from retriever.rerankers import Reranker
+
+T = TypeVar("T")
+CONTEXT = ("title", "section", "date", "speaker")
+HNSW, FLAT = Vector(), Vector(algorithm="FLAT")
+
+
+def home() -> Path:
+    """Where a store without a server keeps its data: RETRIEVER_HOME, else the user's data directory."""
+    from platformdirs import user_data_path
+
+    given = os.environ.get("RETRIEVER_HOME")
+    return Path(given) if given else user_data_path("valkey-retriever")
+
+
+class MemoryStore:
+    """An agent's long-term memory, blocking: documents in chunks, found by words, meaning, tags and document.
+
+    ``open`` makes one; a ``with`` block or ``close()`` ends it. A namespace is an index of its own; user, agent and
+    session are whose memory it is, and no argument of a method reaches beyond them. Safe to share between threads.
+    """
+
+    def __init__(self, retriever: Retriever, memory: Memory, server: EmbeddedServer | None) -> None:
+        self._retriever, self._memory, self._server = retriever, memory, server
+
+    @classmethod
+    def open(
+        cls,
+        url: str | None = None,
+        *,
+        namespace: str = "default",
+        embed: Embedder,
+        rerank: Reranker | None = None,
+        fields: Sequence[Field] = (),
+        user: str | None = None,
+        agent: str | None = None,
+        session: str | None = None,
+        policy: Policy | None = None,
+        fusion: str | Fusion | None = None,
+        context: Iterable[str] = CONTEXT,
+        archive: str | os.PathLike[str] | None = None,
+        vector: Vector | None = None,
+        analysis: Analysis | None = None,
+        cluster: bool = False,
+    ) -> Self:
+        """The store of a namespace, made if there is none. A few round trips.
+
+        url: of a server; None starts the embedded engine on the user's data directory, or on RETRIEVER_HOME.
+        namespace: any non-empty string. embed: texts -> vectors; a name makes another model's index an error.
+        fields: TAG, NUMERIC or Stored fields of your own, which metadata may then set and filters use.
+        user, agent, session: whose memory this is; None does not look. policy: the weights, see ``Policy``.
+        fusion: of the two channels, ``Linear(alpha=0.3)`` unless said: words are the better channel for what people
+            said, and meaning finds what words miss.
+        context: what is indexed before a chunk's own text, of title, section, date, speaker, source, tags, previous
+            (the chunk before it); what comes back is the text alone.
+        archive: the file of what is forgotten; ``archive/chunks_archive.jsonl`` beside the embedded engine's data.
+        vector: its metric and algorithm; FLAT in the embedded engine (exact, and quick to start), else HNSW.
+        Raises InvalidInput, SchemaMismatch for a namespace made otherwise, NotSupported, ServerError.
+        """
+        server, address, default = _server(url)
+        try:
+            names, scope = Names(namespace), Scope(user, agent, session)
+            schema = schema_of(names, fields, vector or default, Analysis() if analysis is None else analysis)
+            retriever = Retriever.connect(address, schema, embed=embed, rerank=rerank, cluster=cluster)
+            memory = _memory(retriever, names, scope, policy, fusion, context, archive, rerank)
+            retriever.create_index()
+        except BaseException:
+            if server is not None:
+                server.stop()
+            raise
+        return cls(retriever, memory, server)
+
+    def ingest(
+        self,
+        sources: str | os.PathLike[str] | Note | Iterable[str | os.PathLike[str] | Note],
+        *,
+        metadata: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        update_index: bool = True,
+        source_key: str | None = None,
+        version: str | None = None,
+        on_duplicate: str = "keep",
+        split: Split | None = None,
+        size: int = 512,
+        dry_run: bool = False,
+        ttl_s: float | None = None,
+        on_source: Callable[[Ingested], Any] | None = None,
+    ) -> IngestReport:
+        """Read files and notes, cut them up, and write what is new or has changed.
+
+        sources: paths, and ``Note(text, source)`` for what is no file; one or many. How a file is read follows from its
+            type. A source that cannot be read fails alone, with its reason in the report.
+        metadata: one mapping for all, or one per source: tags, knowledge_type, importance, source_date, speaker, your
+            declared fields; anything else is kept and returned.
+        update_index: False stores the chunks without vector and terms: found by tag and document at once, by search
+            after ``update_index()``.
+        source_key, version: of one source: the same key and version is skipped, another version replaces.
+        on_duplicate: "keep" ingests content that another source holds too and says so; "skip" does not.
+        split: text -> texts, instead of ours; size: characters a chunk has at most.
+        dry_run: what would be done, and nothing of it. ttl_s: seconds until the server lets the chunks expire.
+        on_source: told what became of each source as it is done.
+        Running it again is safe: what is there already is skipped, and what a killed run left is put right.
+        """
+        return self._run(
+            "ingest",
+            _ingest_plan(
+                self._memory,
+                sources=sources,
+                metadata=metadata,
+                update_index=update_index,
+                source_key=source_key,
+                version=version,
+                on_duplicate=on_duplicate,
+                split=split,
+                size=size,
+                dry_run=dry_run,
+                ttl_s=ttl_s,
+                on_source=on_source,
+            ),
+        )
+
+    def search(
+        self,
+        query: str,
+        *,
+        tags: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
+        filter: FilterSpec = None,
+        k: int = 5,
+        use_fts: bool = True,
+        fusion: str | Fusion | None = None,
+        memory_rerank: bool = False,
+        policy: Policy | None = None,
+        reinforce: bool = True,
+        rerank: Reranker | bool | None = None,
+        depth: int | None = None,
+        candidates: int | None = None,
+        max_distance: float | None = None,
+        min_text_score: float | None = None,
+        diversity: float | None = None,
+        collapse: str | None = None,
+        expand: Callable[[str], Any] | None = None,
+    ) -> Found:
+        """The k chunks that answer a query best, each with its relevance (0..1, higher is better).
+
+        tags: a list, all of which a chunk has, or {"any": [...]}. filter: as in ``Retriever.query``. Both act before
+            the cut: k chunks come back if k pass.
+        use_fts: False searches by vector alone. fusion: instead of the store's.
+        memory_rerank: orders by ``memory_score``: relevance, discounted by age and lifted by use; and leaves out what
+            is rated below the policy's threshold. policy: instead of the store's.
+        reinforce: counts this read on the chunks that come back, and on no others.
+        rerank, candidates, depth, max_distance, min_text_score, diversity, collapse, expand: as in
+            ``Retriever.retrieve``.
+        Chunks of the same text come back once and count the others in ``duplicates``.
+        """
+        return self._run(
+            "search",
+            _search_plan(
+                self._memory,
+                query,
+                tags=tags,
+                filter=filter,
+                k=k,
+                use_fts=use_fts,
+                fusion=fusion,
+                memory_rerank=memory_rerank,
+                policy=policy,
+                reinforce=reinforce,
+                rerank=rerank,
+                depth=depth,
+                candidates=candidates,
+                max_distance=max_distance,
+                min_text_score=min_text_score,
+                diversity=diversity,
+                collapse=collapse,
+                expand=expand,
+            ),
+        )
+
+    def context(self, query: str, budget: int, *, count: Callable[[str], int] | None = None, **search: Any) -> Context:
+        """The best chunks laid out for a prompt, with their sources, within a budget of tokens.
+
+        count: text -> tokens; a token for every four characters unless said. search: arguments of ``search``.
+        """
+        return self._run("context", searching.context(_search_plan(self._memory, query, **search), budget, count))
+
+    def embed(self, text: str) -> list[float]:
+        """The vector that a query of this text has."""
+        return self._run("embed", searching.embed(self._memory, text))
+
+    def rerank(
+        self, scored: Sequence[tuple[str, int, float]], *, policy: Policy | None = None
+    ) -> tuple[list[Chunk], list[tuple[str, int]]]:
+        """(doc_id, chunk_index, relevance) -> chunks by their memory score, and what is unknown. Counts nothing."""
+        chosen = self._memory.policy if policy is None else policy
+        return self._run("rerank", searching.rerank(self._memory, scored, chosen, time.time()))
+
+    def find_by_tag(self, tag: str) -> list[Chunk]:
+        """Every chunk with exactly this tag, by document and place; pending ones too. Counts nothing."""
+        return self._run("find_by_tag", finding.find_by_tag(self._memory, tag))
+
+    def get_document_chunks(self, doc_id: str, chunk_index: int | None = None, *, window: int = 0) -> list[Chunk]:
+        """A document's chunks in order; with chunk_index that one and ``window`` on either side, as far as there are.
+
+        Raises InvalidInput for an unknown document or place. Counts nothing.
+        """
+        return self._run("get_document_chunks", finding.get_document_chunks(self._memory, doc_id, chunk_index, window))
+
+    def set_chunk_tags(
+        self,
+        doc_id: str,
+        chunk_index: int,
+        *,
+        importance: Any = None,
+        knowledge_type: Any = None,
+        tags: Any = None,
+        source_date: Any = None,
+    ) -> Chunk:
+        """Change what is given of one chunk and nothing else; effective at once, nothing is embedded anew.
+
+        importance: 0..1. knowledge_type: principle, paper, news or experiment. tags: replaces all, [] removes them.
+        source_date: a date with its zone. CLEAR removes a value. The chunk as it is then.
+        """
+        return self._run(
+            "set_chunk_tags",
+            keeping.set_chunk_tags(
+                self._memory,
+                doc_id,
+                chunk_index,
+                importance=importance,
+                knowledge_type=knowledge_type,
+                tags=tags,
+                source_date=source_date,
+                new_token=_token,
+            ),
+        )
+
+    def redate(self, doc_id: str, source_date: Any) -> int:
+        """Give all chunks of a document another source date (CLEAR: none); answers how many there were."""
+        return self._run("redate", keeping.redate(self._memory, doc_id, source_date, _token))
+
+    def delete_document(self, doc_id: str) -> int:
+        """Delete a document with its chunks and counters; answers how many chunks there were, 0 if it is unknown."""
+        return self._run("delete_document", keeping.delete_document(self._memory, doc_id))
+
+    def delete_chunks(self, ids: str | Iterable[str], *, reason: str | None = None) -> int:
+        """Delete chunks by id; answers how many there were. With a reason they are archived first."""
+        return self._run("delete_chunks", keeping.delete_chunks(self._memory, ids, reason, time.time()))
+
+    def forget(self, *, dry_run: bool = True, policy: Policy | None = None, **weights: float | None) -> list[Forgotten]:
+        """The chunks that the policy gives up, worst first; with dry_run=False they are archived, then deleted.
+
+        Those rated below the threshold, and those whose score fell below ``score_threshold`` with age. weights:
+        numbers of the policy to replace for this call. A chunk that was read or changed meanwhile stays.
+        """
+        chosen = (self._memory.policy if policy is None else policy).with_weights(**weights)
+        return self._run("forget", keeping.forget(self._memory, chosen, dry_run=dry_run, now=time.time()))
+
+    def restore(self, ids: str | Iterable[str] | Callable[[Archived], bool]) -> Restored:
+        """Bring archived chunks back, embedded anew, with their counters; by id or by a predicate.
+
+        What is in the store stays as it is, and says so; of an id that was archived twice the last one counts.
+        """
+        return self._run("restore", keeping.restore(self._memory, _wanted(ids)))
+
+    def update_index(self, *, stale: bool = False, timeout_s: float = WAIT_S) -> Indexed:
+        """Make pending chunks searchable, and wait until they are. Safe to run twice, and by two at once.
+
+        stale: also embed anew what another model embedded.
+        """
+        return self._run(
+            "update_index",
+            indexing.update_index(self._memory, stale=stale, timeout_s=check_seconds("timeout_s", timeout_s)),
+        )
+
+    def index_health(self) -> Health:
+        """What is not as it should be, and which call repairs it. Changes nothing; walks all chunks."""
+        return self._run("index_health", indexing.index_health(self._memory))
+
+    def stats(self) -> Stats:
+        """What the store holds. Changes nothing; walks all chunks."""
+        return self._run("stats", indexing.stats(self._memory))
+
+    def find_near_duplicates(self) -> list[list[Chunk]]:
+        """Groups of chunks that say the same but for blanks. Deletes nothing."""
+        return self._run("find_near_duplicates", indexing.find_near_duplicates(self._memory))
+
+    def close(self) -> None:
+        """Close the connections, and let go of the embedded engine."""
+        self._retriever.close()
+        if self._server is not None:
+            self._server.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(namespace={self._memory.names.namespace!r})"
+
+    def _run(self, name: str, plan: Plan[T]) -> T:
+        return self._retriever._run(f"memory.{name}", plan)
+
+
+def _token() -> str:
+    return uuid.uuid4().hex
+
+
+def _server(url: str | None) -> tuple[EmbeddedServer | None, str, Vector]:
+    if url is not None:
+        return None, url, HNSW
+    server = EmbeddedServer(home() / "engine")
+    return server, server.start(), FLAT
+
+
+def _memory(
+    retriever: Retriever | AsyncRetriever,
+    names: Names,
+    scope: Scope,
+    policy: Policy | None,
+    fusion: str | Fusion | None,
+    context: Iterable[str],
+    archive: str | os.PathLike[str] | None,
+    rerank: Reranker | None,
+) -> Memory:
+    if policy is not None and not isinstance(policy, Policy):
+        raise InvalidInput(f"policy: a Policy expected, not {policy!r}")
+    parts = tuple(context)
+    unknown = [part for part in parts if part not in ingesting.CONTEXT_PARTS]
+    if unknown or isinstance(context, str):
+        raise InvalidInput(f"context: of {', '.join(ingesting.CONTEXT_PARTS)}, not {context!r}")
+    kept = Archive(home() / "archive" / "chunks_archive.jsonl" if archive is None else archive)
+    chosen = as_fusion(Linear(0.3) if fusion is None else fusion)
+    return Memory(names, scope, retriever._live, policy or Policy(), chosen, rerank, kept, parts)
+
+
+def _ingest_plan(
+    memory: Memory,
+    *,
+    sources: Any,
+    metadata: Any,
+    update_index: bool,
+    source_key: str | None,
+    version: str | None,
+    on_duplicate: str,
+    split: Split | None,
+    size: int,
+    dry_run: bool,
+    ttl_s: float | None,
+    on_source: Any,
+) -> Plan[IngestReport]:
+    if on_duplicate not in ("keep", "skip"):
+        raise InvalidInput(f"on_duplicate: 'keep' or 'skip' expected, not {on_duplicate!r}")
+    read = sources_of(sources, metadata, source_key=source_key, version=version, split=split, size=size)
+    return ingesting.ingest_all(
+        memory,
+        read,
+        on_source,
+        now=time.time(),
+        new_token=_token,
+        update_index=update_index,
+        on_duplicate=on_duplicate,
+        dry_run=dry_run,
+        ttl_s=ttl_s,
+    )
+
+
+def _search_plan(memory: Memory, query: str, **given: Any) -> Plan[Found]:
+    names = "tags filter fusion policy rerank depth candidates max_distance min_text_score diversity collapse expand"
+    defaults: dict[str, Any] = dict.fromkeys(names.split())
+    defaults |= {"k": 5, "use_fts": True, "memory_rerank": False, "reinforce": True}
+    unknown = given.keys() - defaults.keys()
+    if unknown:
+        raise InvalidInput(f"search has no argument {', '.join(sorted(unknown))}")
+    return searching.search_memory(memory, query, **{**defaults, **given}, now=time.time())
+
+
+def _wanted(ids: Any) -> Callable[[Archived], bool]:
+    if callable(ids):
+        predicate: Callable[[Archived], bool] = ids
+        return predicate
+    chosen = frozenset(keeping.checked_ids(ids))
+    return lambda entry: entry.id in chosen
+
+
+class AsyncMemoryStore:
+    """The same store, awaited: ``await AsyncMemoryStore.open(...)``, and ``async with``. See ``MemoryStore``."""
+
+    def __init__(self, retriever: AsyncRetriever, memory: Memory, server: EmbeddedServer | None) -> None:
+        self._retriever, self._memory, self._server = retriever, memory, server
+
+    @classmethod
+    async def open(
+        cls,
+        url: str | None = None,
+        *,
+        namespace: str = "default",
+        embed: Embedder,
+        rerank: Reranker | None = None,
+        fields: Sequence[Field] = (),
+        user: str | None = None,
+        agent: str | None = None,
+        session: str | None = None,
+        policy: Policy | None = None,
+        fusion: str | Fusion | None = None,
+        context: Iterable[str] = CONTEXT,
+        archive: str | os.PathLike[str] | None = None,
+        vector: Vector | None = None,
+        analysis: Analysis | None = None,
+        cluster: bool = False,
+    ) -> Self:
+        """See ``MemoryStore.open``. A started engine blocks for a moment."""
+        server, address, default = _server(url)
+        try:
+            names, scope = Names(namespace), Scope(user, agent, session)
+            schema = schema_of(names, fields, vector or default, Analysis() if analysis is None else analysis)
+            retriever = AsyncRetriever.connect(address, schema, embed=embed, rerank=rerank, cluster=cluster)
+            memory = _memory(retriever, names, scope, policy, fusion, context, archive, rerank)
+            await retriever.create_index()
+        except BaseException:
+            if server is not None:
+                server.stop()
+            raise
+        return cls(retriever, memory, server)
+
+    async def ingest(
+        self,
+        sources: str | os.PathLike[str] | Note | Iterable[str | os.PathLike[str] | Note],
+        *,
+        metadata: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        update_index: bool = True,
+        source_key: str | None = None,
+        version: str | None = None,
+        on_duplicate: str = "keep",
+        split: Split | None = None,
+        size: int = 512,
+        dry_run: bool = False,
+        ttl_s: float | None = None,
+        on_source: Callable[[Ingested], Any] | None = None,
+    ) -> IngestReport:
+        """See ``MemoryStore.ingest``."""
+        return await self._run(
+            "ingest",
+            _ingest_plan(
+                self._memory,
+                sources=sources,
+                metadata=metadata,
+                update_index=update_index,
+                source_key=source_key,
+                version=version,
+                on_duplicate=on_duplicate,
+                split=split,
+                size=size,
+                dry_run=dry_run,
+                ttl_s=ttl_s,
+                on_source=on_source,
+            ),
+        )
+
+    async def search(
+        self,
+        query: str,
+        *,
+        tags: Iterable[str] | Mapping[str, Iterable[str]] | None = None,
+        filter: FilterSpec = None,
+        k: int = 5,
+        use_fts: bool = True,
+        fusion: str | Fusion | None = None,
+        memory_rerank: bool = False,
+        policy: Policy | None = None,
+        reinforce: bool = True,
+        rerank: Reranker | bool | None = None,
+        depth: int | None = None,
+        candidates: int | None = None,
+        max_distance: float | None = None,
+        min_text_score: float | None = None,
+        diversity: float | None = None,
+        collapse: str | None = None,
+        expand: Callable[[str], Any] | None = None,
+    ) -> Found:
+        """See ``MemoryStore.search``."""
+        return await self._run(
+            "search",
+            _search_plan(
+                self._memory,
+                query,
+                tags=tags,
+                filter=filter,
+                k=k,
+                use_fts=use_fts,
+                fusion=fusion,
+                memory_rerank=memory_rerank,
+                policy=policy,
+                reinforce=reinforce,
+                rerank=rerank,
+                depth=depth,
+                candidates=candidates,
+                max_distance=max_distance,
+                min_text_score=min_text_score,
+                diversity=diversity,
+                collapse=collapse,
+                expand=expand,
+            ),
+        )
+
+    async def context(
+        self, query: str, budget: int, *, count: Callable[[str], int] | None = None, **search: Any
+    ) -> Context:
+        """See ``MemoryStore.context``."""
+        return await self._run("context", searching.context(_search_plan(self._memory, query, **search), budget, count))
+
+    async def embed(self, text: str) -> list[float]:
+        """See ``MemoryStore.embed``."""
+        return await self._run("embed", searching.embed(self._memory, text))
+
+    async def rerank(
+        self, scored: Sequence[tuple[str, int, float]], *, policy: Policy | None = None
+    ) -> tuple[list[Chunk], list[tuple[str, int]]]:
+        """See ``MemoryStore.rerank``."""
+        chosen = self._memory.policy if policy is None else policy
+        return await self._run("rerank", searching.rerank(self._memory, scored, chosen, time.time()))
+
+    async def find_by_tag(self, tag: str) -> list[Chunk]:
+        """See ``MemoryStore.find_by_tag``."""
+        return await self._run("find_by_tag", finding.find_by_tag(self._memory, tag))
+
+    async def get_document_chunks(self, doc_id: str, chunk_index: int | None = None, *, window: int = 0) -> list[Chunk]:
+        """See ``MemoryStore.get_document_chunks``."""
+        return await self._run(
+            "get_document_chunks", finding.get_document_chunks(self._memory, doc_id, chunk_index, window)
+        )
+
+    async def set_chunk_tags(
+        self,
+        doc_id: str,
+        chunk_index: int,
+        *,
+        importance: Any = None,
+        knowledge_type: Any = None,
+        tags: Any = None,
+        source_date: Any = None,
+    ) -> Chunk:
+        """See ``MemoryStore.set_chunk_tags``."""
+        return await self._run(
+            "set_chunk_tags",
+            keeping.set_chunk_tags(
+                self._memory,
+                doc_id,
+                chunk_index,
+                importance=importance,
+                knowledge_type=knowledge_type,
+                tags=tags,
+                source_date=source_date,
+                new_token=_token,
+            ),
+        )
+
+    async def redate(self, doc_id: str, source_date: Any) -> int:
+        """See ``MemoryStore.redate``."""
+        return await self._run("redate", keeping.redate(self._memory, doc_id, source_date, _token))
+
+    async def delete_document(self, doc_id: str) -> int:
+        """See ``MemoryStore.delete_document``."""
+        return await self._run("delete_document", keeping.delete_document(self._memory, doc_id))
+
+    async def delete_chunks(self, ids: str | Iterable[str], *, reason: str | None = None) -> int:
+        """See ``MemoryStore.delete_chunks``."""
+        return await self._run("delete_chunks", keeping.delete_chunks(self._memory, ids, reason, time.time()))
+
+    async def forget(
+        self, *, dry_run: bool = True, policy: Policy | None = None, **weights: float | None
+    ) -> list[Forgotten]:
+        """See ``MemoryStore.forget``."""
+        chosen = (self._memory.policy if policy is None else policy).with_weights(**weights)
+        return await self._run("forget", keeping.forget(self._memory, chosen, dry_run=dry_run, now=time.time()))
+
+    async def restore(self, ids: str | Iterable[str] | Callable[[Archived], bool]) -> Restored:
+        """See ``MemoryStore.restore``."""
+        return await self._run("restore", keeping.restore(self._memory, _wanted(ids)))
+
+    async def update_index(self, *, stale: bool = False, timeout_s: float = WAIT_S) -> Indexed:
+        """See ``MemoryStore.update_index``."""
+        return await self._run(
+            "update_index",
+            indexing.update_index(self._memory, stale=stale, timeout_s=check_seconds("timeout_s", timeout_s)),
+        )
+
+    async def index_health(self) -> Health:
+        """See ``MemoryStore.index_health``."""
+        return await self._run("index_health", indexing.index_health(self._memory))
+
+    async def stats(self) -> Stats:
+        """See ``MemoryStore.stats``."""
+        return await self._run("stats", indexing.stats(self._memory))
+
+    async def find_near_duplicates(self) -> list[list[Chunk]]:
+        """See ``MemoryStore.find_near_duplicates``."""
+        return await self._run("find_near_duplicates", indexing.find_near_duplicates(self._memory))
+
+    async def close(self) -> None:
+        """See ``MemoryStore.close``."""
+        await self._retriever.close()
+        if self._server is not None:
+            self._server.stop()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(namespace={self._memory.names.namespace!r})"
+
+    async def _run(self, name: str, plan: Plan[T]) -> T:
+        return await self._retriever._run(f"memory.{name}", plan)
