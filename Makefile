@@ -2,6 +2,7 @@
 # make test-models: the tests with real models of sentence-transformers, which bring torch.
 # make test-clients: the live tests over every kind of client that can be borrowed, about 15 minutes.
 # make bench: ratios against the raw client, about three minutes.
+# make quality: nDCG@10 and recall@10 on judged collections, which RETRIEVER_DATA names; see benchmarks/README.md.
 # make soak: readers and writers at once on one index for ten minutes, and what must hold then; SOAK_S=60 for one.
 # make test-live: the live tests against VALKEY_URL's server.  make test-docker: against each of docker/compose*.yaml.
 # PYTHON chooses the interpreter (3.11 or newer): make test PYTHON=python3.13
@@ -19,7 +20,7 @@ TORCH := torch==2.13.0
 
 COMPOSE := $(wildcard docker/compose*.yaml)
 
-.PHONY: demo test test-pure test-embedded test-models test-clients test-live test-docker url wheel bench soak check lint types contracts clean
+.PHONY: demo test test-pure test-embedded test-models test-clients test-live test-docker url wheel bench quality soak check lint types contracts clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/retriever demo
@@ -66,6 +67,9 @@ bench: $(VENV)/.demo
 	$(BIN)/python benchmarks/query.py
 	$(BIN)/python benchmarks/upsert.py
 	$(BIN)/python benchmarks/recall.py
+
+quality: $(VENV)/.dev
+	$(BIN)/python benchmarks/quality.py
 
 SOAK_S := 600
 

@@ -321,7 +321,7 @@ def filter_text(filter: Filter) -> str:
 def filter_alternatives(filter: Filter) -> tuple[list[str], bool]:
     """The filter as one or more alternatives in query syntax, each one group; and whether a negation is among them.
 
-    For whoever joins it with clauses of his own: where there is a negation, only the form
+    For joining it with other clauses: where there is a negation, only the form
     ``(alternative (a|b))|(alternative (a|b))`` is answered rightly by RediSearch, whose errors ``_answerable``
     describes; without one, ``(filter a)|(filter b)`` is too.
     """

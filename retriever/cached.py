@@ -26,6 +26,7 @@ import numpy as np
 from fields.vectors import embedding_matrix
 from retriever.embedders import Embedder, embed_function, embedder_dims, embedder_name, is_async, positive, type_of
 from retriever.errors import InvalidInput, classify, is_refusal
+from retriever.links import check_client, is_cluster
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -167,7 +168,7 @@ class _Cache:
             return []
         if self._memory is not None:
             return self._memory.read(keys)
-        if _is_cluster(self._client):  # where one command's keys must be of one slot
+        if is_cluster(self._client):  # where one command's keys must be of one slot
             replies: list[Any] = yield _Send([("GET", key) for key in keys])
             return replies
         (reply,) = yield _Send([("MGET", *keys)])
@@ -243,7 +244,8 @@ class CachedEmbedder(_Cache):
         max_entries: int | None = None,
     ) -> None:
         super().__init__(embed, client=client, ttl_s=ttl_s, prefix=prefix, max_entries=max_entries)
-        _check_client(client, blocking=True)
+        if client is not None:
+            check_client(client, _SHELLS, blocking=True)
         if any(map(is_async, self._functions.values())):
             raise InvalidInput(f"{type_of(embed)} is async; AsyncCachedEmbedder takes it")
 
@@ -310,7 +312,8 @@ class AsyncCachedEmbedder(_Cache):
         max_entries: int | None = None,
     ) -> None:
         super().__init__(embed, client=client, ttl_s=ttl_s, prefix=prefix, max_entries=max_entries)
-        _check_client(client, blocking=False)
+        if client is not None:
+            check_client(client, _SHELLS, blocking=False)
 
     async def __call__(self, texts: Sequence[str], /) -> NDArray[np.float32]:
         """See ``CachedEmbedder.__call__``."""
@@ -423,24 +426,6 @@ def _milliseconds(ttl_s: object) -> int:
     if not 0 < seconds < math.inf:
         raise InvalidInput(f"ttl_s is {ttl_s!r}, not a number of seconds > 0")
     return max(1, round(seconds * 1000))
-
-
-def _is_cluster(client: Any) -> bool:
-    return hasattr(client, "get_primaries")
-
-
-def _check_client(client: Any, *, blocking: bool) -> None:
-    if client is None:
-        return
-    send = getattr(client, "execute_command", None)
-    # A class has the methods and no connection; a pipeline keeps commands and answers nothing.
-    usable = callable(send) and hasattr(client, "pipeline") and not hasattr(client, "command_stack")
-    if isinstance(client, type) or not usable:
-        raise TypeError(f"a client of valkey-py or redis-py expected, not {type(client).__name__}")
-    if is_async(send) is blocking:
-        ours, other = _SHELLS if blocking else _SHELLS[::-1]
-        kind = "an async" if blocking else "a blocking"
-        raise TypeError(f"{ours} was given {kind} client ({type(client).__module__}); {other} takes it")
 
 
 _SHELLS = (CachedEmbedder.__name__, AsyncCachedEmbedder.__name__)

@@ -35,6 +35,7 @@ from retriever.links import (
     ClientLink,
     ClusterLink,
     OwnLink,
+    check_client,
     is_cluster,
     own_client,
     own_cluster,
@@ -79,7 +80,7 @@ class Retriever:
         engine: Engine | None = None,
         on_operation: Hook | None = None,
     ) -> None:
-        _check_client(client, blocking=True)
+        check_client(client, _SHELLS, blocking=True)
         self._live = _live(client, schema, embed, rerank, engine, blocking=True)
         self._rerank = rerank
         self._driver = Driver(ClusterLink(client) if is_cluster(client) else ClientLink(client), embed)
@@ -294,7 +295,7 @@ class Retriever:
     @overload
     def exists(self, ids: Iterable[str]) -> list[bool]: ...
     def exists(self, ids: str | Iterable[str]) -> Any:
-        """Whether there is a key of an id, or of each of many. One round trip."""
+        """Whether there is a document of an id, or of each of many. One round trip."""
         return self._run("exists", read.exists(self._live, ids))
 
     def delete(
@@ -347,7 +348,7 @@ class Retriever:
     def describe_index(self) -> IndexReport:
         """What the live index is: documents, dims, metric, progress, failures with the last one's error.
 
-        One round trip, read only.
+        Read only. One round trip, on a cluster two; before the first of a retriever, one that asks which server it is.
         """
         return self._run("describe_index", index.describe(self._live))
 
@@ -405,7 +406,7 @@ class AsyncRetriever:
         engine: Engine | None = None,
         on_operation: Hook | None = None,
     ) -> None:
-        _check_client(client, blocking=False)
+        check_client(client, _SHELLS, blocking=False)
         self._live = _live(client, schema, embed, rerank, engine, blocking=False)
         self._rerank = rerank
         self._driver = AsyncDriver(AsyncClusterLink(client) if is_cluster(client) else AsyncClientLink(client), embed)
@@ -623,6 +624,8 @@ class AsyncRetriever:
 
 # --- making one -----------------------------------------------------------------------------------
 
+_SHELLS = (Retriever.__name__, AsyncRetriever.__name__)
+
 
 def _live(
     client: Any,
@@ -660,22 +663,6 @@ def _checked_hook(hook: Hook | None) -> Hook | None:
     if hook is not None and (not callable(hook) or is_async(hook)):
         raise InvalidInput(f"on_operation: a function that is not async expected, not {hook!r}")
     return hook
-
-
-def _check_client(client: Any, *, blocking: bool) -> None:
-    send = getattr(client, "execute_command", None)
-    # A class has the methods and no connection; a pipeline keeps commands and answers nothing.
-    if isinstance(client, type) or not callable(send) or not hasattr(client, "pipeline") or _is_pipeline(client):
-        got = f"the class {client.__name__}" if isinstance(client, type) else type(client).__name__
-        raise TypeError(f"a client of valkey-py or redis-py expected, not {got}")
-    if is_async(send) is blocking:
-        ours, other = ("Retriever", "AsyncRetriever") if blocking else ("AsyncRetriever", "Retriever")
-        kind = "an async" if blocking else "a blocking"
-        raise TypeError(f"{ours} was given {kind} client ({type(client).__module__}); {other} takes it")
-
-
-def _is_pipeline(client: Any) -> bool:
-    return hasattr(client, "command_stack")
 
 
 def _database(client: Any) -> int:

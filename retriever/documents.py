@@ -69,6 +69,7 @@ class FusedHit:
     contributions: what each added to the fused score, whose sum it is; "fusion" stands for a function of yours.
     terms: the query's terms that it holds, as the analysis makes them; () where the text channel did not return it.
     collapsed: how many other hits of the same value ``collapse`` left out.
+    fusion, filter: how the rankings were fused, and the filter's query string, None without one; for ``explain()``.
     rerank_score, text, fields: as in ``Hit``.
     """
 

@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fields.errors import InvalidInput
+from retriever.embedders import is_async
 from retriever.errors import is_lost_connection, is_refusal
 from retriever.plans import Command, Node
 from retriever.queries import check_seconds
@@ -36,6 +37,27 @@ ANYWHERE: tuple[Node | None, ...] = (None,)  # the primaries of a server that is
 _PIECE = 32
 # Commands whose replies are not yet read, at most: what the server must hold for us, however large the batch.
 _UNDER_WAY = 512  # arbitrary; a batch of 500 is sent without a stop
+# Commands that an async cluster client has under way to one node, each on a connection of its own.
+_AT_ONCE = 16  # arbitrary
+
+
+def check_client(client: Any, takers: tuple[str, str], *, blocking: bool) -> None:
+    """TypeError unless it is a client of the wanted kind; takers: the classes that take a blocking, an async one."""
+    send = getattr(client, "execute_command", None)
+    # A class has the methods and no connection; a pipeline keeps commands and answers nothing.
+    usable = callable(send) and hasattr(client, "pipeline") and not hasattr(client, "command_stack")
+    if isinstance(client, type) or not usable:
+        got = f"the class {client.__name__}" if isinstance(client, type) else type(client).__name__
+        raise TypeError(f"a client of valkey-py or redis-py expected, not {got}")
+    if is_async(send) is blocking:
+        ours, other = takers if blocking else takers[::-1]
+        kind = "an async" if blocking else "a blocking"
+        raise TypeError(f"{ours} was given {kind} client ({type(client).__module__}); {other} takes it")
+
+
+def is_cluster(client: Any) -> bool:
+    """Whether a client speaks to a cluster."""
+    return hasattr(client, "get_primaries")
 
 
 class ClientLink:
@@ -270,12 +292,56 @@ class AsyncOwnLink:
         await self._pool.disconnect(inuse_connections=False)
 
 
+def _cancellations() -> int:
+    task = asyncio.current_task()
+    return task.cancelling() if task else 0
+
+
+def _packed(connection: Any, commands: Sequence[Command[Any]]) -> bytes:
+    if len(commands) == 1:
+        return b"".join(connection.pack_command(*commands[0].args))
+    return b"".join([part for command in commands for part in connection.pack_command(*command.args)])
+
+
+def _read(connection: Any, replies: list[Any], count: int) -> None:
+    """Read until there are ``count`` replies."""
+    while len(replies) < count:
+        try:
+            replies.append(connection.read_response(disable_decoding=True))
+        except Exception as error:
+            if not is_refusal(error):
+                raise
+            # Its traceback leads back to the replies: a cycle that would keep them all.
+            replies.append(error.with_traceback(None))
+
+
+async def _read_async(connection: Any, replies: list[Any], count: int) -> None:
+    while len(replies) < count:
+        try:
+            replies.append(await connection.read_response(disable_decoding=True))
+        except Exception as error:
+            if not is_refusal(error):
+                raise
+            replies.append(error.with_traceback(None))
+
+
+def _has_news(connection: Any) -> bool:
+    """Whether something came unasked: the end of the connection, as a rule."""
+    try:
+        return bool(connection.can_read())
+    except Exception:
+        return True
+
+
+async def _has_news_async(connection: Any) -> bool:
+    try:
+        # A loop that was kept busy learns of it while the first look waits, and the second sees it.
+        return bool(await connection.can_read_destructive() or await connection.can_read_destructive())
+    except Exception:
+        return True
+
+
 # --- clusters ---------------------------------------------------------------------------------------
-
-
-def is_cluster(client: Any) -> bool:
-    """Whether a client speaks to a cluster."""
-    return hasattr(client, "get_primaries")
 
 
 class ClusterLink:
@@ -419,10 +485,6 @@ class AsyncClusterLink:
                     await client.aclose()
 
 
-# Commands that an async cluster client has under way to one node, each on a connection of its own.
-_AT_ONCE = 16  # arbitrary
-
-
 def _by_target(commands: Sequence[Command[Any]], node: Any) -> list[tuple[Any, list[int]]]:
     """(None, places of the commands with a key, which the client routes), (a node, places of those that are for it).
 
@@ -469,55 +531,6 @@ def _any_node(client: Any, turn: int) -> Any:
 def _another(client: Any, lost: Any) -> Any:
     """A primary other than the lost one, if there is one."""
     return next((node for node in client.get_primaries() if node.name != lost.name), lost)
-
-
-def _cancellations() -> int:
-    task = asyncio.current_task()
-    return task.cancelling() if task else 0
-
-
-def _packed(connection: Any, commands: Sequence[Command[Any]]) -> bytes:
-    if len(commands) == 1:
-        return b"".join(connection.pack_command(*commands[0].args))
-    return b"".join([part for command in commands for part in connection.pack_command(*command.args)])
-
-
-def _read(connection: Any, replies: list[Any], count: int) -> None:
-    """Read until there are ``count`` replies."""
-    while len(replies) < count:
-        try:
-            replies.append(connection.read_response(disable_decoding=True))
-        except Exception as error:
-            if not is_refusal(error):
-                raise
-            # Its traceback leads back to the replies: a cycle that would keep them all.
-            replies.append(error.with_traceback(None))
-
-
-async def _read_async(connection: Any, replies: list[Any], count: int) -> None:
-    while len(replies) < count:
-        try:
-            replies.append(await connection.read_response(disable_decoding=True))
-        except Exception as error:
-            if not is_refusal(error):
-                raise
-            replies.append(error.with_traceback(None))
-
-
-def _has_news(connection: Any) -> bool:
-    """Whether something came unasked: the end of the connection, as a rule."""
-    try:
-        return bool(connection.can_read())
-    except Exception:
-        return True
-
-
-async def _has_news_async(connection: Any) -> bool:
-    try:
-        # A loop that was kept busy learns of it while the first look waits, and the second sees it.
-        return bool(await connection.can_read_destructive() or await connection.can_read_destructive())
-    except Exception:
-        return True
 
 
 # --- a client of our own ---------------------------------------------------------------------------

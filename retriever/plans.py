@@ -1,6 +1,6 @@
 """Plans: every operation written once, as a generator of steps. The one idea to learn.
 
-A plan yields what it wants done and is sent the answer; ``client.py`` has two drivers, one that
+A plan yields what it wants done and is sent the answer; ``drivers.py`` has two drivers, one that
 blocks and one that awaits, and a plan cannot tell which runs it. A step that fails is raised at the
 ``yield``. Plans hold no clock and no socket, so a test runs one with ``next()`` and ``send()``.
 """

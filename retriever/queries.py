@@ -181,12 +181,12 @@ def check_timeout(timeout_ms: object) -> int:
     return DEFAULT_TIMEOUT_MS if timeout_ms is None else check_int("timeout_ms", timeout_ms, MAX_TIMEOUT_MS)
 
 
-def check_distance(value: object, what: str = "max_distance") -> None:
-    """InvalidInput unless it is a finite number; squared distances are larger than a NUMERIC field may be."""
+def check_finite(name: str, value: object) -> None:
+    """InvalidInput unless it is a finite number; a squared distance may be larger than a NUMERIC field takes."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise InvalidInput(f"{what}: a number expected, not {value!r}")
+        raise InvalidInput(f"{name}: a number expected, not {value!r}")
     if not isfinite(value):
-        raise InvalidInput(f"{what}: {value} is not finite")
+        raise InvalidInput(f"{name}: {value} is not finite")
 
 
 def check_seconds(name: str, value: object, *, least: float = 0.0) -> float:

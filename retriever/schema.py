@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fields.analysis import Analysis
 from fields.errors import InvalidInput
 from fields.kinds import FIELD_KINDS, Field, Stored, Text, Vector, Word
-from fields.names import TERMS_FIELD, check_index_name, check_prefix, terms_field
+from fields.names import GENERATION, TERMS_FIELD, check_index_name, check_prefix, terms_field
 from retriever.engines import Engine
 from retriever.errors import NotSupported
 
@@ -35,6 +35,7 @@ class Schema:
     prefix: what every key starts with; ``name + ":"`` unless given; it must end in a separator and
         must not overlap another index's.
     Two schemas are equal if they declare the same.
+    generation: 1, and more for an index that was rebuilt over the same prefix, see ``of_generation``.
     """
 
     name: str
@@ -42,10 +43,12 @@ class Schema:
     vector: Vector = field(default_factory=Vector)
     analysis: Analysis | None = field(default_factory=Analysis)
     prefix: str = ""
+    generation: int = field(default=1, kw_only=True)
     by_name: Mapping[str, Field] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "name", check_index_name(self.name))
+        if self.generation == 1:
+            object.__setattr__(self, "name", check_index_name(self.name))
         if not isinstance(self.fields, Iterable):
             raise InvalidInput(f"fields: a list of fields expected, not {self.fields!r}")
         fields = tuple(self.fields)
@@ -78,7 +81,7 @@ class Schema:
     @property
     def metadata_key(self) -> str:
         """The hash that describes the index: the prefix without its separator, where no id can be."""
-        return self.prefix[:-1]
+        return self.prefix[:-1] if self.generation == 1 else f"{self.prefix[:-1]}{GENERATION}{self.generation}"
 
     @property
     def texts(self) -> tuple[Text, ...]:
@@ -88,7 +91,18 @@ class Schema:
     def with_dims(self, dims: int) -> Schema:
         """The same schema with the vector's length known."""
         vector = dataclasses.replace(self.vector, dims=dims)
-        return Schema(self.name, self.fields, vector, self.analysis, self.prefix)
+        return Schema(self.name, self.fields, vector, self.analysis, self.prefix, generation=self.generation)
+
+    def of_generation(self, generation: int) -> Schema:
+        """The same declaration as another index over the same keys: ``name@2`` with a vector ``embedding_2``.
+
+        Both live side by side, each with vectors of its own, and a reader of one never sees the other.
+        """
+        if self.generation != 1 or generation == 1:
+            raise InvalidInput(f"generation {generation} of generation {self.generation}")
+        vector = dataclasses.replace(self.vector, name=f"{self.vector.name}_{generation}")
+        name = f"{self.name}{GENERATION}{generation}"
+        return Schema(name, self.fields, vector, self.analysis, self.prefix, generation=generation)
 
     def to_json(self) -> str:
         """The whole declaration as JSON text, as it is stored with the index."""

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["bm25", "idf", "term_sets", "term_weights"]
+__all__ = ["Scores", "bm25", "idf", "term_sets", "term_weights"]
 
 Scores = npt.NDArray[np.float64]
 

@@ -26,13 +26,6 @@ CLUSTERS = {
 }
 
 
-def is_cluster(url):
-    """Whether a server is a node of a cluster, as it says itself."""
-    with valkey.Valkey.from_url(url) as client:
-        said = client.execute_command("HELLO")
-    return dict(zip(said[::2], said[1::2], strict=True))[b"mode"] == b"cluster"
-
-
 @dataclass(frozen=True, slots=True)
 class Way:
     """Blocking or not; library: of the client that is lent, None for connections of the retriever's own."""

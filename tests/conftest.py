@@ -6,8 +6,10 @@ Rule: no test flushes. Whoever makes an index makes it under a name of its own a
 from __future__ import annotations
 
 import os
+from functools import cache
 
 import pytest
+import valkey
 from hypothesis import settings
 
 from retriever.embedded import EmbeddedServer
@@ -34,3 +36,25 @@ def url():
         pytest.skip(str(error))
     yield started
     server.stop()
+
+
+@cache
+def is_cluster(url):
+    """Whether a server is a node of a cluster, as it says itself."""
+    with valkey.Valkey.from_url(url) as client:
+        said = client.execute_command("HELLO")
+    return dict(zip(said[::2], said[1::2], strict=True))[b"mode"] == b"cluster"
+
+
+@pytest.fixture(scope="session")
+def clustered(url):
+    """Whether the server of the test run is a node of a cluster."""
+    return is_cluster(url)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Skip what is about one server (the mark ``one_server``) on a cluster, before any fixture asks it."""
+    mark, given = item.get_closest_marker("one_server"), os.environ.get("VALKEY_URL")
+    if mark is not None and given and is_cluster(given):
+        pytest.skip(f"VALKEY_URL's server is a cluster: {mark.args[0]}")

@@ -53,6 +53,7 @@ def test_every_block_can_be_read(page):
 
 @pytest.mark.live
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.one_server("the pages connect to one server")
 def test_a_page_runs(page, url, monkeypatch):
     """Every Python block runs to its end; ``connect(None, ...)`` is the server of the test run."""
     monkeypatch.setenv("VALKEY_URL", url)

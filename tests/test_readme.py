@@ -106,6 +106,7 @@ def test_errors_of_the_page_are_the_errors_of_the_package():
 
 
 @pytest.mark.live
+@pytest.mark.one_server("the page connects to one server")
 def test_the_page_runs(url, monkeypatch, tmp_path):
     """Every Python block runs and prints the output block that follows; every ``retriever`` line works."""
     monkeypatch.setenv("VALKEY_URL", url)

@@ -1,9 +1,10 @@
 """What a store of memory holds: chunks, the fields they are kept in, the names of its keys, and dates.
 
-A namespace is an index of its own, ``memory.<name>``, with the name percent-encoded: no namespace is the start of
+A namespace is an index of its own, ``{memory.<name>}``, with the name percent-encoded: no namespace is the start of
 another one. All its keys share one hash tag, so a script may touch a chunk, its document and its counters at once,
-in a cluster too. Chunk ``D/R/n`` is number n of document D as of revision R; a revision is written whole beside the
-one before it, and the document then points to it. Pure.
+in a cluster too; Valkey Search takes a tag in the keys only if the index's name has the same. Chunk ``D/R/n`` is
+number n of document D as of revision R; a revision is written whole beside the one before it, and the document then
+points to it. Pure.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ FIELDS: tuple[Field, ...] = (
     Stored("metadata"),
 )
 PENDING = "pending"  # the state of a chunk that has neither vector nor terms yet; others have no state
-_OURS = frozenset(each.name for each in FIELDS)
+OURS = frozenset(each.name for each in FIELDS)
+# What the user may say of a source besides fields of their own; the store sets the rest itself.
+SETTABLE = frozenset({"tags", "knowledge_type", "importance", "source_date", "speaker", "content_type"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +98,22 @@ class Names:
     @property
     def index(self) -> str:
         """The name of the index."""
-        return f"memory.{quote(self.namespace, safe='')}"
+        return f"{{memory.{quote(self.namespace, safe='')}}}"
 
     @property
     def prefix(self) -> str:
         """What the keys of chunks start with."""
-        return f"{{{self.index}}}:"
+        return f"{self.index}:"
 
     @property
     def uses(self) -> str:
         """The hash chunk id -> how often it was read."""
-        return f"{{{self.index}}}|uses"
+        return f"{self.index}|uses"
 
     @property
     def used(self) -> str:
         """The hash chunk id -> when it was last read."""
-        return f"{{{self.index}}}|used"
+        return f"{self.index}|used"
 
     def document(self, doc_id: str) -> str:
         """The hash of one document."""
@@ -119,12 +122,12 @@ class Names:
     @property
     def documents(self) -> str:
         """What the keys of documents start with."""
-        return f"{{{self.index}}}|document:"
+        return f"{self.index}|document:"
 
 
 def schema_of(names: Names, fields: Sequence[Field], vector: Vector, analysis: Analysis) -> Schema:
     """The schema of a namespace's index. InvalidInput for a field of the user's that has a name of ours."""
-    taken = [each.name for each in fields if each.name in _OURS]
+    taken = [each.name for each in fields if each.name in OURS]
     if taken:
         raise InvalidInput(f"fields: {', '.join(taken)} are names of the store's own")
     return Schema(names.index, [*FIELDS, *fields], vector=vector, prefix=names.prefix, analysis=analysis)
@@ -137,7 +140,8 @@ class Chunk:
     id: of this chunk, as ``delete_chunks`` takes it. doc_id, chunk_index: its document and its place in it, from 0.
     content: the text as it was put in. tags, knowledge_type, importance (0..1 or None), source_date: what can be set.
     access_count, last_accessed_at: deliberate reads before this one. pending: searchable only after update_index().
-    revision: changes whenever one of its fields is set.
+    revision: changes whenever one of its fields is set. document_hash: of the whole document's content.
+    context: what is indexed before its text.
     fields: values of the user's declared fields; metadata: what was given besides. Times: UTC seconds since the epoch.
     relevance: 0..1, higher is better; None where no question was asked. memory_score: after the staged rerank, else
         None. vector_distance (lower is closer), text_score (higher is better), channels: as in ``FusedHit``.
@@ -166,6 +170,8 @@ class Chunk:
     session: str | None = None
     pending: bool = False
     revision: str = ""
+    document_hash: str = ""
+    context: str | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     relevance: float | None = None
@@ -224,7 +230,9 @@ def chunk_of(document: Document, uses: int = 0, used: float | None = None) -> Ch
         session=given.get("session"),
         pending=given.get("state") == PENDING,
         revision=given.get("revision", ""),
-        fields={name: value for name, value in given.items() if name not in _OURS},
+        document_hash=given.get("document_hash", ""),
+        context=given.get("context"),
+        fields={name: value for name, value in given.items() if name not in OURS},
         metadata=given.get("metadata") or {},
     )
 
@@ -273,6 +281,16 @@ def check_knowledge_type(value: object) -> str:
     if not isinstance(value, str) or value not in KNOWLEDGE_TYPES:
         raise InvalidInput(f"knowledge_type: one of {', '.join(KNOWLEDGE_TYPES)} expected, not {value!r}")
     return str.__str__(value)  # a str-Enum would format as its member's name
+
+
+def check_metadata(metadata: object) -> Mapping[str, Any]:
+    """A mapping that sets nothing which is the store's to set, or InvalidInput."""
+    if not isinstance(metadata, Mapping):
+        raise InvalidInput(f"metadata: a mapping expected, not {metadata!r}")
+    ours = [name for name in metadata if name in OURS - SETTABLE]
+    if ours:
+        raise InvalidInput(f"metadata: {', '.join(ours)}: set by the store; use another name")
+    return metadata
 
 
 def check_tags(tags: object) -> list[str]:

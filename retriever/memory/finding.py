@@ -11,6 +11,7 @@ from typing import Any
 
 from fields.errors import InvalidInput
 from fields.filters import Filter, as_filter, filter_text
+from fields.names import stamp_field, utf8
 from retriever.fusion import Fusion
 from retriever.memory.archive import Archive
 from retriever.memory.chunks import (
@@ -117,6 +118,7 @@ def document(memory: Memory, doc_id: str) -> Plan[dict[str, str]]:
     """The hash of a document of this scope; InvalidInput if there is none."""
     if not isinstance(doc_id, str) or not doc_id:
         raise InvalidInput(f"doc_id: a non-empty string expected, not {doc_id!r}")
+    utf8(doc_id, "doc_id")
     key = memory.names.document(doc_id)
     stored = yield from ask_one(Command(("HGETALL", key), text_map, key))
     theirs = any(stored.get(name) != value for name, value in memory.scope.fields.items())
@@ -184,3 +186,23 @@ def documents_of_scope(memory: Memory) -> Plan[dict[str, dict[str, str]]]:
 def optional(reply: Any) -> bytes | None:
     """The value of one hash field, None where it is absent."""
     return None if reply is None else bytes(reply)
+
+
+def without_vector(memory: Memory) -> Plan[list[str]]:
+    """Chunks of the whole namespace, not of the scope alone, that this generation has no vector of."""
+    live = memory.live
+    stamp, prefix = stamp_field(live.schema.vector.name), live.schema.prefix
+    missing: dict[str, None] = {}
+    walk = yield from read.start_walk()
+    while walk.nodes:
+        keys = yield from read.keys_of_page(walk, prefix, 1000)
+        commands: list[Command[bytes | None]] = []
+        for key in keys:
+            commands += [Command(("HGET", key, name), optional, key) for name in (stamp, "state", "doc_id")]
+        answers = yield from ask_all(commands)
+        raise_first(*answers)
+        for at, key in enumerate(keys):
+            stamped, waits, document = answers[3 * at : 3 * at + 3]
+            if stamped is None and waits is None and document is not None:
+                missing[key.decode()[len(prefix) :]] = None
+    return list(missing)

@@ -13,7 +13,8 @@ from retriever.memory.chunks import (
     Chunk,
     indexed_text,
 )
-from retriever.memory.finding import Memory, documents_of_scope, matching, optional, walk
+from retriever.memory.finding import Memory, documents_of_scope, matching, optional, walk, without_vector
+from retriever.memory.ingesting import MARK
 from retriever.memory.writing import BATCH
 from retriever.operations import read, write
 from retriever.operations.index import describe, wait
@@ -34,9 +35,9 @@ def update_index(memory: Memory, *, stale: bool, timeout_s: float) -> Plan[Index
     """See ``MemoryStore.update_index``."""
     check_bool("stale", stale)
     ids = yield from matching(memory, Tag("state") == PENDING)
-    if stale and memory.live.embedder is not None:
-        others = yield from matching(memory, Tag("embedder") != memory.live.embedder)
-        ids = list(dict.fromkeys([*ids, *others]))
+    if stale:
+        # Of the whole namespace: who embeds with another model leaves them out for every user.
+        ids = list(dict.fromkeys([*ids, *(yield from without_vector(memory))]))
     embedded = 0
     failures: list[Failure] = []
     for start in range(0, len(ids), BATCH):
@@ -46,9 +47,6 @@ def update_index(memory: Memory, *, stale: bool, timeout_s: float) -> Plan[Index
         failed = yield from write.complete(memory.live, documents, "state") if documents else _no_failures()
         failures += failed
         embedded += len(documents) - len(failed)
-        if memory.live.embedder is not None:
-            for each in documents:
-                yield from write.update(memory.live, each.id, {"embedder": memory.live.embedder})
     yield from wait(memory.live, timeout_s)
     backlog = yield from matching(memory, Tag("state") == PENDING)
     return Indexed(embedded, tuple(failures), len(backlog))
@@ -107,19 +105,20 @@ def index_health(memory: Memory) -> Plan[Health]:
         for doc_id, stored in documents.items()
         if "revision" in stored and len(by_document.get(doc_id, [])) < int(stored.get("chunk_count", 0))
     ]
-    unfinished = [doc_id for doc_id, stored in documents.items() if "writer" in stored]
+    unfinished = [doc_id for doc_id, stored in documents.items() if any(name.startswith(MARK) for name in stored)]
     pending = [chunk.id for chunk in chunks if chunk.pending]
     bare = [chunk.id for chunk, stamp in zip(chunks, stamps, strict=True) if stamp is None and not chunk.pending]
-    embedder = live.embedder
-    stale = [chunk.id for chunk in chunks if embedder is not None and not chunk.pending and chunk.embedder != embedder]
     orphans = [id for id in uses if id not in known] if not memory.scope.fields else []
     refused = f"; the last one: {report.last_error} at {report.last_error_key}" if report.last_error else ""
     table: list[tuple[str, Sequence[str], str]] = [
         ("chunks that wait to be searchable", pending, "update_index() embeds them"),
-        ("chunks without a vector", bare, "ingest their source anew, or delete_chunks()"),
-        ("chunks embedded by another model", stale, "update_index(stale=True) embeds them anew"),
+        ("chunks without a vector of this model", bare, "update_index(stale=True) embeds them"),
         ("chunks of no document's current version", homeless, "the next ingest of their source removes them"),
-        ("documents that lack chunks", short, "forgotten or expired chunks are no fault; else ingest the source anew"),
+        (
+            "documents that lack chunks",
+            short,
+            "no fault if they were forgotten or have expired; else delete_document(), then ingest its source again",
+        ),
         ("ingests that did not come to their end", unfinished, "ingest the source again"),
         ("use counts of chunks that are gone", orphans, "harmless; nothing needs doing"),
     ]

@@ -18,6 +18,7 @@ from fields.kinds import Tag
 from retriever.documents import Document
 from retriever.errors import ServerError
 from retriever.memory.chunks import (
+    OURS,
     check_importance,
     check_knowledge_type,
     check_tags,
@@ -35,19 +36,22 @@ from retriever.replies import integer, text_map
 log = logging.getLogger("retriever")
 
 
-_ATTEMPTS = 5  # of an ingest whose source others ingest at the same time; arbitrary
+_ATTEMPTS = 20  # of an ingest whose source others ingest at the same time; arbitrary
 
 
 # What may be indexed before a chunk's own text, in this order.
 CONTEXT_PARTS = ("previous", "title", "section", "source", "tags", "date", "speaker")
 
-# Who writes a document last says so first; whoever finds another's name there when it is done has lost.
-_BEGIN = "redis.call('HSET', KEYS[1], 'writer', ARGV[1]) return redis.call('HGET', KEYS[1], 'revision') or ''"
-
-
+# Whoever writes a revision leaves a mark in its document first, a field of this name and its token. The first to
+# commit takes the others' marks away, and who finds its own gone has lost: so somebody always comes through. As long
+# as a mark is there, the chunks of its token may still become the document's, and nobody else removes them. The last
+# thing that a writer does is to remove its own: a mark that stays tells that chunks may have been left.
+MARK = "writer:"
+# ARGV: the mark, milliseconds until the document expires or 0, then names and values.
 _COMMIT = (
-    "if redis.call('HGET', KEYS[1], 'writer') ~= ARGV[1] then return 0 end "
-    "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], unpack(ARGV, 2)) return 1"
+    "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end "
+    "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], ARGV[1], 1, unpack(ARGV, 3)) "
+    "if ARGV[2] ~= '0' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 1"
 )
 
 
@@ -190,13 +194,17 @@ def _ingest(
     key = memory.names.document(doc_id)
     for _ in range(_ATTEMPTS):
         stored = yield from ask_one(Command(("HGETALL", key), text_map, key))
+        if stored.get("key", material.key) != material.key:
+            raise InvalidInput(
+                f"its id {doc_id!r} is taken by {stored.get('source')!r}; give it a source_key of its own"
+            )
         there = "revision" in stored
         unchanged = there and (
             stored.get("version") == material.version if material.version else stored.get("content_hash") == digest
         )
         if unchanged:
-            if "writer" in stored and not dry_run:
-                yield from _heal(memory, doc_id, stored, new_token())
+            if _marks(stored) and not dry_run:
+                yield from _heal(memory, doc_id, stored)
             return Ingested(material.source, "unchanged" if dry_run else "skipped", doc_id, reason="unchanged")
         twin = yield from _holder(memory, digest, doc_id)
         if twin is not None and on_duplicate == "skip":
@@ -206,7 +214,7 @@ def _ingest(
             status = "changed" if there else "new"
             return Ingested(material.source, status, doc_id, len(own), duplicate_of=twin)
         token = new_token()
-        yield from ask_one(Command(("EVAL", _BEGIN, 1, key, token), bytes, key))
+        yield from ask_one(Command(("HSET", key, MARK + token, 1), integer, key))
         ids = [chunk_id(doc_id, token, at) for at in range(len(own))]
         documents = [
             Document(id, text, {**fields, "revision": token}, ttl_s=ttl_s)
@@ -214,13 +222,15 @@ def _ingest(
         ]
         try:
             yield from write_chunks(memory, documents, pending=not update_index)
-            committed = yield from _commit(memory, material, doc_id, digest, token, len(own), stored, now)
+            committed = yield from _commit(memory, material, doc_id, digest, token, len(own), stored, now, ttl_s)
         except Exception:
             # The old version stays the document's; what was written of the new one goes, if the server lets it.
             yield from remove(memory, ids)
+            yield from ask_one(Command(("HDEL", key, MARK + token), integer, key))
             raise
         if committed:
-            yield from remove(memory, (yield from _others(memory, doc_id, token, stored)))
+            yield from remove(memory, (yield from _others(memory, doc_id, stored)))
+            yield from ask_one(Command(("HDEL", key, MARK + token), integer, key))
             return Ingested(material.source, "replaced" if there else "ingested", doc_id, len(own), duplicate_of=twin)
         yield from remove(memory, ids)
     raise InvalidInput(f"{material.source!r}: other ingests of it came first, {_ATTEMPTS} times in a row")
@@ -251,11 +261,8 @@ def _chunks_of(
     dated = next((given.pop(name) for name in ("source_date", "date") if given.get(name) is not None), None)
     day = material.date if dated is None else timestamp(dated, "source_date")
     speaker = given.pop("speaker", None)
-    declared = {name: given.pop(name) for name in list(given) if name in memory.live.schema.by_name}
-    ours = sorted(set(declared) & {"doc_id", "chunk_index", "state", "revision", "content_hash", "metadata", "context"})
-    if ours:
-        raise InvalidInput(f"metadata: {', '.join(ours)} are set by the store")
-    shared |= declared
+    # A name of ours that is left, which front matter may well have ("user: bob"), is kept and means nothing.
+    shared |= {name: given.pop(name) for name in list(given) if name in memory.live.schema.by_name.keys() - OURS}
     if given:
         shared["metadata"] = _plain(given)
     if not material.pieces:
@@ -324,6 +331,7 @@ def _commit(
     count: int,
     stored: Mapping[str, str],
     now: float,
+    ttl_s: float | None,
 ) -> Plan[bool]:
     key = memory.names.document(doc_id)
     fields: dict[str, str | int | float] = {
@@ -338,23 +346,36 @@ def _commit(
     }
     fields |= {name: value for name, value in (("version", material.version), ("title", material.title)) if value}
     words = [word for pair in fields.items() for word in pair]
-    return bool((yield from ask_one(Command(("EVAL", _COMMIT, 1, key, token, *words), integer, key))))
+    expiry = 0 if ttl_s is None else round(1000 * ttl_s)  # with its chunks, so that the source can be ingested again
+    return bool((yield from ask_one(Command(("EVAL", _COMMIT, 1, key, MARK + token, expiry, *words), integer, key))))
 
 
-def _others(memory: Memory, doc_id: str, token: str, stored: Mapping[str, str]) -> Plan[list[str]]:
-    """Chunks of a document that are not of its revision: the one before, and what killed writers left."""
-    before = ids_of(doc_id, stored)
-    found = yield from matching(memory, Tag("doc_id") == doc_id)
-    ours = f"{doc_id}/{token}/"
-    return [id for id in dict.fromkeys([*before, *found]) if not id.startswith(ours)]
+def _others(memory: Memory, doc_id: str, stored: Mapping[str, str]) -> Plan[list[str]]:
+    """Chunks of a document that are not of its revision: the one before, and what killed writers left.
 
-
-def _heal(memory: Memory, doc_id: str, stored: Mapping[str, str], token: str) -> Plan[None]:
-    """Take over from a writer that did not come to its end, and remove what it left."""
+    Those of a writer that has begun meanwhile are not among them. The document is read after its chunks were found:
+    a token that it does not name by then never becomes its revision.
+    """
+    found = [*ids_of(doc_id, stored), *(yield from matching(memory, Tag("doc_id") == doc_id))]
     key = memory.names.document(doc_id)
-    yield from ask_one(Command(("EVAL", _BEGIN, 1, key, token), bytes, key))
-    yield from remove(memory, (yield from _others(memory, doc_id, stored["revision"], {})))
-    yield from ask_one(Command(("HDEL", key, "writer"), integer, key))
+    after = yield from ask_one(Command(("HGETALL", key), text_map, key))
+    alive = {after.get("revision"), *(mark.removeprefix(MARK) for mark in _marks(after))}
+    return [id for id in dict.fromkeys(found) if id.split("/")[1] not in alive]
+
+
+def _marks(stored: Mapping[str, str]) -> list[str]:
+    """The marks of writers that have not come to their end."""
+    return [name for name in stored if name.startswith(MARK)]
+
+
+def _heal(memory: Memory, doc_id: str, stored: Mapping[str, str]) -> Plan[None]:
+    """Take over from writers that did not come to their end, and remove what they left."""
+    key, token = memory.names.document(doc_id), stored["revision"]
+    marks = [mark for mark in _marks(stored) if mark != MARK + token]
+    if marks:
+        yield from ask_one(Command(("HDEL", key, *marks), integer, key))
+    yield from remove(memory, (yield from _others(memory, doc_id, {})))
+    yield from ask_one(Command(("HDEL", key, MARK + token), integer, key))
 
 
 def _holder(memory: Memory, digest: str, doc_id: str) -> Plan[str | None]:

@@ -5,7 +5,7 @@ What is forgotten is archived and on the disk before it is deleted, and deleted 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from retriever.memory.chunks import (
     check_importance,
     check_knowledge_type,
     check_tags,
+    chunk_id,
     timestamp,
 )
 from retriever.memory.finding import (
@@ -43,6 +44,12 @@ _FORGET = (
     "if (redis.call('HGET', KEYS[2], ARGV[2]) or '0') ~= ARGV[3] then return 0 end "
     "redis.call('HDEL', KEYS[2], ARGV[2]) redis.call('HDEL', KEYS[3], ARGV[2]) "
     "return redis.call('UNLINK', KEYS[1])"
+)
+
+
+# Only the version whose chunks were deleted. It takes the marks of writers with it, who then begin again.
+_UNLINK_DOCUMENT = (
+    "if redis.call('HGET', KEYS[1], 'revision') ~= ARGV[1] then return 0 end return redis.call('UNLINK', KEYS[1])"
 )
 
 
@@ -107,10 +114,16 @@ def delete_document(memory: Memory, doc_id: str) -> Plan[int]:
             raise
         return 0
     key = memory.names.document(doc_id)
-    ids = [*ids_of(doc_id, stored), *(yield from matching(memory, Tag("doc_id") == doc_id))]
-    deleted = yield from remove(memory, list(dict.fromkeys(ids)))
-    yield from ask_one(Command(("UNLINK", key), integer, key))
-    return deleted
+    deleted = 0
+    while True:
+        ids = [*ids_of(doc_id, stored), *(yield from matching(memory, Tag("doc_id") == doc_id))]
+        deleted += yield from remove(memory, list(dict.fromkeys(ids)))
+        if (yield from ask_one(Command(("EVAL", _UNLINK_DOCUMENT, 1, key, stored["revision"]), integer, key))):
+            return deleted
+        try:  # an ingest has given it another version meanwhile, or another deletion was first
+            stored = yield from document(memory, doc_id)
+        except InvalidInput:
+            return deleted
 
 
 def checked_ids(ids: str | Iterable[str]) -> list[str]:
@@ -124,7 +137,7 @@ def delete_chunks(memory: Memory, ids: str | Iterable[str], reason: str | None, 
     found = yield from chunks_by_id(memory, checked)
     ours = [chunk for chunk in found if in_scope(memory, chunk)]
     if reason is not None and ours:
-        entries = [_archived(chunk, judge(chunk, memory.policy, now).score, reason, now) for chunk in ours]
+        entries = [_archived(memory, chunk, judge(chunk, memory.policy, now).score, reason, now) for chunk in ours]
         yield Call(memory.archive.append, (entries,))
     return (yield from remove(memory, [chunk.id for chunk in ours]))
 
@@ -154,7 +167,9 @@ def forget(memory: Memory, policy: Policy, *, dry_run: bool, now: float) -> Plan
     for start in range(0, len(taken), 1000):
         batch = taken[start : start + 1000]
         keys = [memory.live.schema.prefix + each.chunk.id for each in batch]
-        yield Call(memory.archive.append, ([_archived(each.chunk, each.score, each.reason, now) for each in batch],))
+        yield Call(
+            memory.archive.append, ([_archived(memory, each.chunk, each.score, each.reason, now) for each in batch],)
+        )
         deleted = yield from ask_all(
             [
                 Command(
@@ -173,12 +188,16 @@ def forget(memory: Memory, policy: Policy, *, dry_run: bool, now: float) -> Plan
     return result
 
 
-def _archived(chunk: Chunk, score: float, reason: str, now: float) -> Archived:
-    held = chunk.to_dict()
-    for name in ("id", "doc_id", "chunk_index", "content", "relevance", "memory_score", "rerank_score"):
-        held.pop(name)
-    for name in ("vector_distance", "text_score", "channels", "guaranteed", "duplicates", "pending", "revision"):
-        held.pop(name)
+# What an archived chunk is made of again; the rest of a Chunk tells of one search.
+_KEPT = (
+    "section source speaker content_type tags knowledge_type importance access_count last_accessed_at created_at "
+    "source_date content_hash document_hash context embedder user agent session fields metadata"
+).split()
+
+
+def _archived(memory: Memory, chunk: Chunk, score: float, reason: str, now: float) -> Archived:
+    held = {name: value for name, value in chunk.to_dict().items() if name in _KEPT}
+    held["namespace"] = memory.names.namespace  # one archive may serve many
     return Archived(
         id=chunk.id,
         doc_id=chunk.doc_id,
@@ -212,6 +231,11 @@ def restore(memory: Memory, wanted: Callable[[Archived], bool]) -> Plan[Restored
         if exists:
             skipped[entry.id] = "it is in the store, which wins"
             continue
+        try:
+            _check(memory, entry)
+        except (TypeError, ValueError) as error:
+            skipped[entry.id] = f"its line holds no chunk: {error}"
+            continue
         key = memory.names.document(entry.doc_id)
         stored = yield from ask_one(Command(("HGETALL", key), text_map, key))
         revision = entry.id.split("/")[1]
@@ -221,18 +245,44 @@ def restore(memory: Memory, wanted: Callable[[Archived], bool]) -> Plan[Restored
         yield from _revive_document(memory, entry, stored, revision)
         back.append(entry)
     for start in range(0, len(back), BATCH):
-        batch = back[start : start + BATCH]
+        skipped |= yield from _bring_back(memory, back[start : start + BATCH])
+    restored = tuple(entry.id for entry in back if entry.id not in skipped)
+    return Restored(restored, skipped, tuple(map(str, damage)))
+
+
+def _bring_back(memory: Memory, batch: Sequence[Archived]) -> Plan[dict[str, str]]:
+    """Write chunks of the archive with their counters; answers which cannot be written, and why."""
+    try:
         yield from write_chunks(memory, [_document_of(memory, entry) for entry in batch], pending=False)
-        counters: list[Command[Any]] = []
-        for entry in batch:
-            uses, used = entry.metadata.get("access_count") or 0, entry.metadata.get("last_accessed_at")
-            if uses:
-                counters.append(Command(("HSET", memory.names.uses, entry.id, int(uses)), integer, memory.names.uses))
-            if used:
-                stamp = repr(timestamp(used))
-                counters.append(Command(("HSET", memory.names.used, entry.id, stamp), integer, memory.names.used))
-        raise_first(*(yield from ask_all(counters)))
-    return Restored(tuple(entry.id for entry in back), skipped, tuple(map(str, damage)))
+    except InvalidInput as error:
+        if len(batch) == 1:
+            return {batch[0].id: str(error)}
+        refused: dict[str, str] = {}
+        for entry in batch:  # which of them it was
+            refused |= yield from _bring_back(memory, [entry])
+        return refused
+    commands: list[Command[Any]] = []
+    for entry in batch:
+        uses, used = _counters_of(entry)
+        for key, value in ((memory.names.uses, uses or None), (memory.names.used, used)):
+            if value is not None:
+                commands.append(Command(("HSET", key, entry.id, repr(value)), integer, key))
+    raise_first(*(yield from ask_all(commands)))
+    return {}
+
+
+def _check(memory: Memory, entry: Archived) -> None:
+    """TypeError or ValueError for what a person may have made of a line of the archive."""
+    parts = entry.id.split("/")
+    if len(parts) != 3 or entry.id != chunk_id(entry.doc_id, parts[1], entry.chunk_index):
+        raise InvalidInput(f"{entry.id!r} is no id of chunk {entry.chunk_index} of {entry.doc_id!r}")
+    _document_of(memory, entry)
+    _counters_of(entry)
+
+
+def _counters_of(entry: Archived) -> tuple[int, float | None]:
+    uses, used = entry.metadata.get("access_count") or 0, entry.metadata.get("last_accessed_at")
+    return int(uses), None if used is None else timestamp(used, "last_accessed_at")
 
 
 def _nothing() -> Plan[list[bool]]:
@@ -241,7 +291,8 @@ def _nothing() -> Plan[list[bool]]:
 
 
 def _is_ours(memory: Memory, entry: Archived) -> bool:
-    return all(entry.metadata.get(name) == value for name, value in memory.scope.fields.items())
+    owner = {"namespace": memory.names.namespace, **memory.scope.fields}
+    return all(entry.metadata.get(name) == value for name, value in owner.items())
 
 
 def _revive_document(memory: Memory, entry: Archived, stored: Mapping[str, str], revision: str) -> Plan[None]:
@@ -249,10 +300,11 @@ def _revive_document(memory: Memory, entry: Archived, stored: Mapping[str, str],
     key = memory.names.document(entry.doc_id)
     count = max(int(stored.get("chunk_count", 0)), entry.chunk_index + 1)
     fields: dict[str, str | int] = {"revision": revision, "chunk_count": count}
-    if not stored:
+    if "revision" not in stored:
         source = str(entry.metadata.get("source") or entry.doc_id)
-        fields |= {"source": source, "key": source, "created_at": repr(timestamp(entry.metadata["created_at"]))}
-        fields |= memory.scope.fields
+        # Not its key, which may be no source; and whose it was, which the scope of who restores it need not say.
+        fields |= {"source": source, "created_at": repr(_document_of(memory, entry).fields["created_at"])}
+        fields |= {name: str(entry.metadata[name]) for name in ("user", "agent", "session") if entry.metadata.get(name)}
     words = [word for pair in fields.items() for word in pair]
     yield from ask_one(Command(("HSET", key, *words), integer, key))
 
@@ -262,11 +314,13 @@ def _document_of(memory: Memory, entry: Archived) -> Document:
     own = dict(held.pop("fields", None) or {})
     for name in ("access_count", "last_accessed_at"):
         held.pop(name, None)
+    held.setdefault("created_at", entry.archived_at)
+    held["embedder"] = memory.live.embedder  # it is embedded anew
     for name in ("created_at", "source_date"):
         if held.get(name) is not None:
             held[name] = timestamp(held[name], name)
     fields = {name: value for name, value in held.items() if value not in (None, [], {})}
     known = memory.live.schema.by_name
     fields |= {"doc_id": entry.doc_id, "chunk_index": entry.chunk_index, "revision": entry.id.split("/")[1]}
-    whole = {**fields, **own}
+    whole = {**own, **fields}
     return Document(entry.id, entry.content, {name: value for name, value in whole.items() if name in known})

@@ -116,7 +116,7 @@ def load(path: str | os.PathLike[str], *, content_type: str | None = None, max_b
 
     content_type: as in ``Loaded``, instead of what the file's name ends in. max_bytes: largest size, > 0.
     Text that is not UTF-8 is decoded as its byte order mark, its declaration (HTML) or detection says;
-    ``metadata["encoding"]`` then names a detected encoding.
+    ``metadata["encoding"]`` then names a detected encoding, which of a few words alone is a guess.
     Raises InvalidInput, naming the file, if it is missing, no file, unreadable, empty, too large, of a kind that is not
     known or not what its name says, if a date in it has no zone, a PDF is locked or has no text; MissingExtra if its
     kind needs the extra ``documents``.
@@ -250,7 +250,7 @@ def _decoded(data: bytes, name: str) -> tuple[str, str | None]:
     with _reading(name, "text that is not UTF-8"):
         import charset_normalizer
 
-        # Of four bytes, "caf\xe9", the detector makes UTF-16; wide encodings have a mark, or NULs.
+        # Of four bytes, b"\xfcber", the detector makes two letters of UTF-16; wide encodings have a mark, or NULs.
         matches = list(charset_normalizer.from_bytes(data, cp_exclusion=_WIDE))
     if not matches:
         raise InvalidInput(f"{name}: the text is in no encoding that can be told; save it as UTF-8")

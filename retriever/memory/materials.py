@@ -11,7 +11,7 @@ from typing import Any
 
 from fields.errors import InvalidInput
 from retriever.memory import loading, sources, splitting
-from retriever.memory.chunks import timestamp
+from retriever.memory.chunks import check_metadata, timestamp
 from retriever.memory.ingesting import Material
 from retriever.memory.loading import Loaded
 from retriever.queries import check_int
@@ -60,8 +60,7 @@ def sources_of(
         raise InvalidInput(f"metadata: one mapping, or one for each of {len(items)} sources, not {metadata!r:.80}")
     found: list[tuple[str, Callable[[], Material]]] = []
     for item, own in zip(items, each_metadata, strict=True):
-        if not isinstance(own, Mapping):
-            raise InvalidInput(f"metadata: a mapping expected, not {own!r}")
+        check_metadata(own)
         name = _name(item)
         read = partial(_material, item, name, own, source_key or name, version, split, size)
         found.append((name, read))
@@ -92,7 +91,7 @@ def _material(
 ) -> Material:
     if isinstance(item, Note):
         loaded: Loaded = loading.load_text(item.text, title=item.title, content_type=item.content_type)
-        given = {**loaded.metadata, **item.metadata, **metadata}
+        given = {**loaded.metadata, **check_metadata(item.metadata), **metadata}
     else:
         loaded = loading.load(item)
         given = {**loaded.metadata, **metadata}

@@ -81,7 +81,12 @@ def search_memory(
     if chosen.guaranteed and chosen.guaranteed_limit and narrowed is None and tagged is None and ordered:
         weighty = (Tag("knowledge_type") == "principle") | (Numeric("importance") >= chosen.guaranteed_importance)
         also = (weighty, chosen.guaranteed_limit)
-    pool = max(k, 4 * k if candidates is None else candidates) if ordered else k
+    for name, value in (("depth", depth), ("candidates", candidates)):
+        if value is not None:
+            check_int(name, value, read.MAX_PAGE, least=k)
+    if candidates is not None and not ordered:
+        raise InvalidInput("candidates are what a reranker or memory_rerank sees; ask for one too")
+    pool = (4 * k if candidates is None else candidates) if ordered else k
     pool = min(read.MAX_PAGE, pool + 10)  # room for the same text twice
     while True:
         hits, relevance = yield from _candidates(
@@ -141,7 +146,9 @@ def _candidates(
     if not use_fts and plain and not rerank:
         near = yield from search.query(live, None, text=query, k=pool, filter=whole, max_distance=max_distance)
         return near, [relevance_of_distance(hit.score, live.schema.vector.metric) for hit in near]
-    chosen = as_fusion(memory.fusion if fusion is None else fusion) if use_fts else Rrf()
+    if fusion is None:
+        fusion = memory.fusion if expand is None else "rrf"  # the only one that fuses several texts
+    chosen = as_fusion(fusion) if use_fts else Rrf()
     hits = yield from retrieve.retrieve(
         live,
         memory.reranker,

@@ -20,8 +20,9 @@ from fields.kinds import Vector
 from retriever.client import AsyncRetriever, Retriever
 from retriever.embedded import EmbeddedServer
 from retriever.embedders import Embedder
+from retriever.errors import SchemaMismatch
 from retriever.fusion import Fusion, Linear, as_fusion
-from retriever.memory import finding, indexing, ingesting, keeping, searching
+from retriever.memory import finding, indexing, ingesting, keeping, rebuilding, searching
 from retriever.memory.archive import Archive, Archived
 from retriever.memory.chunks import Chunk, Field, Names, Scope, schema_of
 from retriever.memory.finding import Memory
@@ -30,6 +31,7 @@ from retriever.memory.ingesting import Ingested, IngestReport
 from retriever.memory.keeping import Forgotten, Restored
 from retriever.memory.materials import Note, Split, sources_of
 from retriever.memory.policy import Policy
+from retriever.memory.rebuilding import Generations, Rebuilt
 from retriever.memory.searching import Context, Found
 from retriever.operations.index import WAIT_S
 from retriever.plans import Plan
@@ -56,8 +58,8 @@ class MemoryStore:
     session are whose memory it is, and no argument of a method reaches beyond them. Safe to share between threads.
     """
 
-    def __init__(self, retriever: Retriever, memory: Memory, server: EmbeddedServer | None) -> None:
-        self._retriever, self._memory, self._server = retriever, memory, server
+    def __init__(self, retriever: Retriever, memory: Memory, server: EmbeddedServer | None, found: Generations) -> None:
+        self._retriever, self._memory, self._server, self._ready = retriever, memory, server, found.ready
 
     @classmethod
     def open(
@@ -99,12 +101,15 @@ class MemoryStore:
             schema = schema_of(names, fields, vector or default, Analysis() if analysis is None else analysis)
             retriever = Retriever.connect(address, schema, embed=embed, rerank=rerank, cluster=cluster)
             memory = _memory(retriever, names, scope, policy, fusion, context, archive, rerank)
-            retriever.create_index()
+            found = retriever._run("memory.open", rebuilding.choose(retriever._live))
+            _settle(retriever, found)
+            if found.ready:
+                retriever.create_index()
         except BaseException:
             if server is not None:
                 server.stop()
             raise
-        return cls(retriever, memory, server)
+        return cls(retriever, memory, server, found)
 
     def ingest(
         self,
@@ -226,7 +231,7 @@ class MemoryStore:
         self, scored: Sequence[tuple[str, int, float]], *, policy: Policy | None = None
     ) -> tuple[list[Chunk], list[tuple[str, int]]]:
         """(doc_id, chunk_index, relevance) -> chunks by their memory score, and what is unknown. Counts nothing."""
-        chosen = self._memory.policy if policy is None else policy
+        chosen = _policy(policy, self._memory.policy)
         return self._run("rerank", searching.rerank(self._memory, scored, chosen, time.time()))
 
     def find_by_tag(self, tag: str) -> list[Chunk]:
@@ -287,7 +292,7 @@ class MemoryStore:
         Those rated below the threshold, and those whose score fell below ``score_threshold`` with age. weights:
         numbers of the policy to replace for this call. A chunk that was read or changed meanwhile stays.
         """
-        chosen = (self._memory.policy if policy is None else policy).with_weights(**weights)
+        chosen = _policy(policy, self._memory.policy).with_weights(**weights)
         return self._run("forget", keeping.forget(self._memory, chosen, dry_run=dry_run, now=time.time()))
 
     def restore(self, ids: str | Iterable[str] | Callable[[Archived], bool]) -> Restored:
@@ -300,12 +305,28 @@ class MemoryStore:
     def update_index(self, *, stale: bool = False, timeout_s: float = WAIT_S) -> Indexed:
         """Make pending chunks searchable, and wait until they are. Safe to run twice, and by two at once.
 
-        stale: also embed anew what another model embedded.
+        stale: also embed what has no vector of this model: what a store of another one ingested.
         """
         return self._run(
             "update_index",
             indexing.update_index(self._memory, stale=stale, timeout_s=check_seconds("timeout_s", timeout_s)),
         )
+
+    def rebuild_index(self, *, timeout_s: float = WAIT_S) -> Rebuilt:
+        """Embed all of the namespace by this store's model into a new generation, which its readers use from then on.
+
+        For another model, metric, dimension or other fields: open the store with them, and call this; nothing else
+        works until it is done. Stores of the old model go on searching all the while. Stopped in between, it goes on
+        when it is called again. Never needed after deleting.
+        """
+        plan = rebuilding.rebuild(self._memory, check_seconds("timeout_s", timeout_s))
+        rebuilt = self._run("rebuild_index", plan, unready=True)
+        self._ready = True
+        return rebuilt
+
+    def drop_other_generations(self) -> int:
+        """Drop the indexes and vectors of other models, whose readers find no more; answers how many there were."""
+        return self._run("drop_other_generations", rebuilding.drop_others(self._memory))
 
     def index_health(self) -> Health:
         """What is not as it should be, and which call repairs it. Changes nothing; walks all chunks."""
@@ -334,8 +355,24 @@ class MemoryStore:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(namespace={self._memory.names.namespace!r})"
 
-    def _run(self, name: str, plan: Plan[T]) -> T:
+    def _run(self, name: str, plan: Plan[T], *, unready: bool = False) -> T:
+        if not (self._ready or unready):
+            raise _not_ready(self._memory)
         return self._retriever._run(f"memory.{name}", plan)
+
+
+def _settle(retriever: Retriever | AsyncRetriever, found: Generations) -> None:
+    """Let the retriever work on the generation that was chosen for it."""
+    live = retriever._live
+    if found.chosen > 1:
+        live.schema = live.schema.of_generation(found.chosen)
+
+
+def _not_ready(memory: Memory) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"namespace {memory.names.namespace!r} was embedded by another model, or with other fields; "
+        f"rebuild_index() embeds it by this one, while readers of the other go on"
+    )
 
 
 def _token() -> str:
@@ -359,15 +396,21 @@ def _memory(
     archive: str | os.PathLike[str] | None,
     rerank: Reranker | None,
 ) -> Memory:
-    if policy is not None and not isinstance(policy, Policy):
-        raise InvalidInput(f"policy: a Policy expected, not {policy!r}")
     parts = tuple(context)
     unknown = [part for part in parts if part not in ingesting.CONTEXT_PARTS]
     if unknown or isinstance(context, str):
         raise InvalidInput(f"context: of {', '.join(ingesting.CONTEXT_PARTS)}, not {context!r}")
     kept = Archive(home() / "archive" / "chunks_archive.jsonl" if archive is None else archive)
     chosen = as_fusion(Linear(0.3) if fusion is None else fusion)
-    return Memory(names, scope, retriever._live, policy or Policy(), chosen, rerank, kept, parts)
+    return Memory(names, scope, retriever._live, _policy(policy, Policy()), chosen, rerank, kept, parts)
+
+
+def _policy(given: object, otherwise: Policy) -> Policy:
+    if given is None:
+        return otherwise
+    if not isinstance(given, Policy):
+        raise InvalidInput(f"policy: a Policy expected, not {given!r}")
+    return given
 
 
 def _ingest_plan(
@@ -422,8 +465,10 @@ def _wanted(ids: Any) -> Callable[[Archived], bool]:
 class AsyncMemoryStore:
     """The same store, awaited: ``await AsyncMemoryStore.open(...)``, and ``async with``. See ``MemoryStore``."""
 
-    def __init__(self, retriever: AsyncRetriever, memory: Memory, server: EmbeddedServer | None) -> None:
-        self._retriever, self._memory, self._server = retriever, memory, server
+    def __init__(
+        self, retriever: AsyncRetriever, memory: Memory, server: EmbeddedServer | None, found: Generations
+    ) -> None:
+        self._retriever, self._memory, self._server, self._ready = retriever, memory, server, found.ready
 
     @classmethod
     async def open(
@@ -452,12 +497,15 @@ class AsyncMemoryStore:
             schema = schema_of(names, fields, vector or default, Analysis() if analysis is None else analysis)
             retriever = AsyncRetriever.connect(address, schema, embed=embed, rerank=rerank, cluster=cluster)
             memory = _memory(retriever, names, scope, policy, fusion, context, archive, rerank)
-            await retriever.create_index()
+            found = await retriever._run("memory.open", rebuilding.choose(retriever._live))
+            _settle(retriever, found)
+            if found.ready:
+                await retriever.create_index()
         except BaseException:
             if server is not None:
                 server.stop()
             raise
-        return cls(retriever, memory, server)
+        return cls(retriever, memory, server, found)
 
     async def ingest(
         self,
@@ -553,7 +601,7 @@ class AsyncMemoryStore:
         self, scored: Sequence[tuple[str, int, float]], *, policy: Policy | None = None
     ) -> tuple[list[Chunk], list[tuple[str, int]]]:
         """See ``MemoryStore.rerank``."""
-        chosen = self._memory.policy if policy is None else policy
+        chosen = _policy(policy, self._memory.policy)
         return await self._run("rerank", searching.rerank(self._memory, scored, chosen, time.time()))
 
     async def find_by_tag(self, tag: str) -> list[Chunk]:
@@ -607,7 +655,7 @@ class AsyncMemoryStore:
         self, *, dry_run: bool = True, policy: Policy | None = None, **weights: float | None
     ) -> list[Forgotten]:
         """See ``MemoryStore.forget``."""
-        chosen = (self._memory.policy if policy is None else policy).with_weights(**weights)
+        chosen = _policy(policy, self._memory.policy).with_weights(**weights)
         return await self._run("forget", keeping.forget(self._memory, chosen, dry_run=dry_run, now=time.time()))
 
     async def restore(self, ids: str | Iterable[str] | Callable[[Archived], bool]) -> Restored:
@@ -620,6 +668,17 @@ class AsyncMemoryStore:
             "update_index",
             indexing.update_index(self._memory, stale=stale, timeout_s=check_seconds("timeout_s", timeout_s)),
         )
+
+    async def rebuild_index(self, *, timeout_s: float = WAIT_S) -> Rebuilt:
+        """See ``MemoryStore.rebuild_index``."""
+        plan = rebuilding.rebuild(self._memory, check_seconds("timeout_s", timeout_s))
+        rebuilt = await self._run("rebuild_index", plan, unready=True)
+        self._ready = True
+        return rebuilt
+
+    async def drop_other_generations(self) -> int:
+        """See ``MemoryStore.drop_other_generations``."""
+        return await self._run("drop_other_generations", rebuilding.drop_others(self._memory))
 
     async def index_health(self) -> Health:
         """See ``MemoryStore.index_health``."""
@@ -650,5 +709,7 @@ class AsyncMemoryStore:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(namespace={self._memory.names.namespace!r})"
 
-    async def _run(self, name: str, plan: Plan[T]) -> T:
+    async def _run(self, name: str, plan: Plan[T], *, unready: bool = False) -> T:
+        if not (self._ready or unready):
+            raise _not_ready(self._memory)
         return await self._retriever._run(f"memory.{name}", plan)

@@ -46,6 +46,7 @@ from retriever.schema import LAYOUT, Schema, build_ft_create_args
 log = logging.getLogger("retriever")
 
 WAIT_S = 600.0  # arbitrary: a million vectors are indexed in about that
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.2  # between looks at what is not there yet, each twice the last; arbitrary
 INDEX_NAMES: Command[list[str]] = Command(("FT._LIST",), index_names)
 # Sets the whole hash or nothing: two creators cannot mix their halves.
 _CLAIM = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end redis.call('HSET', KEYS[1], unpack(ARGV)) return 1"
@@ -211,7 +212,7 @@ def create(live: Live, timeout_s: float) -> Plan[bool]:
     or until time has run out: then its own error is raised.
     """
     started: float | None = None
-    waited, pause = 0.0, 0.002
+    waited, pause = 0.0, _FIRST_PAUSE_S
     while True:
         try:
             return (yield from _create_or_compare(live, max(0.0, timeout_s - waited)))
@@ -223,7 +224,7 @@ def create(live: Live, timeout_s: float) -> Plan[bool]:
             if waited >= timeout_s:
                 raise
         waited = (yield Wait(pause)) - started
-        pause = min(2 * pause, 0.2)
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
 def _create_or_compare(live: Live, timeout_s: float) -> Plan[bool]:
@@ -276,7 +277,8 @@ def _check_prefix(schema: Schema, names: Iterable[str], *, destroys: bool = Fals
     else make no index at all; but not where documents are to be deleted, which may be that one's.
     """
     ours = schema.prefix.encode()
-    others = [name for name in names if name.split(GENERATION)[0] != schema.name]
+    ours_in_all = schema.name.split(GENERATION)[0]  # its generations share their keys
+    others = [name for name in names if name.split(GENERATION)[0] != ours_in_all]
     infos = yield from ask_all([Command(("FT.INFO", _as_sent(name)), index_prefixes) for name in others])
     unseen = [name for name, info in zip(others, infos, strict=True) if isinstance(info, PermissionDenied)]
     if destroys:
@@ -313,7 +315,7 @@ def _claim(live: Live) -> Plan[bool]:
         "schema": schema.to_json(),
         "dims": str(schema.vector.dims),
         "metric": schema.vector.metric,
-        "generation": "1",
+        "generation": str(schema.generation),
     }
     if live.embedder is not None:
         metadata["embedder"] = live.embedder
@@ -454,7 +456,7 @@ def check_before_delete(live: Live) -> Plan[None]:
 def wait(live: Live, timeout_s: float) -> Plan[bool]:
     """Wait until the engine has indexed the keys that were there before the index; False if time ran out."""
     started = yield Wait(0)
-    pause = 0.002
+    pause = _FIRST_PAUSE_S
     while True:
         info = yield from whole_index(live)
         live.filling = info.indexing
@@ -463,7 +465,7 @@ def wait(live: Live, timeout_s: float) -> Plan[bool]:
         now = yield Wait(pause)
         if now - started >= timeout_s:
             return False
-        pause = min(2 * pause, 0.2)
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
 def describe(live: Live) -> Plan[IndexReport]:

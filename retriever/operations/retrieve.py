@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from operator import attrgetter
 from typing import Any, TypedDict
@@ -26,14 +27,14 @@ from retriever.documents import FusedHit, Hits
 from retriever.errors import NotSupported, ServerError
 from retriever.fusion import CHANNELS, Append, Fused, Fusion, Linear, Rrf, as_fusion, fuse, mmr
 from retriever.operations.index import Live, check_database, check_size, dims_of, known_schema
-from retriever.operations.search import Shape, check_returned, field_names, reranker_of, shape
+from retriever.operations.search import Shape, each_alone, field_names, reranker_of, returned_names, shape
 from retriever.operations.words import MAX_TERMS, Words, text_engine, words
 from retriever.plans import Ask, Call, Command, Embed, Plan, ask_all, parsed, together
 from retriever.queries import (
     MAX_K,
     FilterSpec,
     check_bool,
-    check_distance,
+    check_finite,
     check_int,
     check_k,
     check_timeout,
@@ -99,7 +100,7 @@ def retrieve(
     """The k best by words and by meaning. See ``Retriever.retrieve``.
 
     also: (a filter, n): the n nearest that pass it too are candidates of the vector channel, however far they are, and
-        no cut before the last one leaves them out.
+        come back with the k best, up to n more.
     """
     asked = _Asked.of(
         live,
@@ -154,16 +155,7 @@ def retrieve_many(
     live: Live, reranker: Reranker | None, queries: Iterable[Retrieval]
 ) -> Plan[list[Hits[FusedHit] | Exception]]:
     """Every question's hits or its own error, in shared embedder calls and round trips."""
-    if isinstance(queries, (str, bytes, Mapping)) or not isinstance(queries, Iterable):
-        raise InvalidInput("retrieve_many takes a list of mappings, each with the arguments of retrieve")
-    return (yield from together([_checked(live, reranker, each) for each in queries]))
-
-
-def _checked(live: Live, reranker: Reranker | None, each: Retrieval) -> Plan[Hits[FusedHit]]:
-    """A question whose wrong argument names are its own error, not the whole call's."""
-    if not isinstance(each, Mapping) or not set(each) <= Retrieval.__annotations__.keys():
-        raise InvalidInput(f"retrieve_many: the arguments of retrieve by name expected, not {each!r}")
-    return (yield from retrieve(live, reranker, **each))
+    return (yield from each_alone("retrieve", Retrieval, partial(retrieve, live, reranker), queries))
 
 
 # --- what is asked --------------------------------------------------------------------------------
@@ -219,10 +211,11 @@ class _Asked:
         deep = min(MAX_K, max(50, 4 * k, candidates or 0))
         if depth is not None:
             deep = check_int("depth", depth, MAX_K, least=k)
-        for name, value in (("max_distance", max_distance), ("min_text_score", min_text_score)):
+        numbers = {"max_distance": max_distance, "min_text_score": min_text_score, "diversity": diversity}
+        for name, value in numbers.items():
             if value is not None:
-                check_distance(value, name)
-        if diversity is not None and not 0 <= _number(diversity, "diversity") <= 1:
+                check_finite(name, value)
+        if diversity is not None and not 0 <= diversity <= 1:
             raise InvalidInput(f"diversity: a number from 0 (by relevance alone) to 1 expected, not {diversity!r}")
         if collapse is not None:
             _check_collapse(schema, collapse)
@@ -243,7 +236,7 @@ class _Asked:
             candidates=min(MAX_K, 4 * k) if candidates is None else candidates,
             diversity=diversity,
             collapse=collapse,
-            returned=_returned(schema, return_fields),
+            returned=tuple(returned_names(schema, None if return_fields is None else field_names(return_fields))),
             knn=knn_clause(schema, deep, ef_runtime),
             strict=strict,
             timeout_ms=check_timeout(timeout_ms),
@@ -256,20 +249,6 @@ class _Asked:
         if self.reranker is not None:
             return self.candidates
         return self.k if self.collapse is None and self.diversity is None else 2 * self.depth
-
-
-def _number(value: object, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise InvalidInput(f"{what}: a number expected, not {value!r}")
-    return float(value)
-
-
-def _returned(schema: Schema, return_fields: Iterable[str] | None) -> tuple[str, ...]:
-    """Names of what a hit shall hold: the text and declared fields."""
-    names = (TEXT_FIELD, *schema.by_name) if return_fields is None else field_names(return_fields)
-    for name in names:
-        check_returned(schema, name)
-    return tuple(dict.fromkeys(names))
 
 
 def _check_collapse(schema: Schema, name: object) -> None:
@@ -423,34 +402,46 @@ def _search(live: Live, legs: Sequence[_Leg], asked: _Asked, answer: _Answer) ->
         if leg.vector is not None:
             own = [next(left) for _ in range(1 if asked.also is None else 2)]
             try:
-                answers = [_near(live).hits(parsed(*each)) for each in own]
+                _rank_near(live, leg, own, asked, answer)
             except Exception as error:
                 failed.append(_of_channel("vector", error, asked, answer))
-            else:
-                near_hits = answers[0][0][: asked.depth]
-                known = {hit.id for hit in near_hits}
-                farther = [hit for hits, _ in answers[1:] for hit in hits if hit.id not in known]
-                leg.also = frozenset(hit.id for hit in farther)
-                answer.lost(*dict.fromkeys(reason for _, reasons in answers for reason in reasons))
-                cut = asked.max_distance
-                found_near = sorted([*near_hits, *farther], key=attrgetter("score", "id"))
-                leg.near = [(hit.id, hit.score) for hit in found_near if cut is None or hit.score <= cut]
         if made is not None:
-            asked_of = [next(left) for _ in made.commands]  # all of them, also if the first cannot be read
+            own = [next(left) for _ in made.commands]  # all of them, also if the first cannot be read
             try:
-                ranking, found, reasons = made.ranking([parsed(*each) for each in asked_of])
+                _rank_worded(leg, made, own, asked, answer)
             except Exception as error:
                 failed.append(_of_channel("text", error, asked, answer))
-            else:
-                answer.lost(*reasons)
-                least = asked.min_text_score
-                leg.worded = [pair for pair in ranking if least is None or pair[1] >= least][: asked.depth]
-                leg.held = lambda id, made=made, found=found: made.held(found[id]) if id in found else ()  # type: ignore[misc]
     if all(leg.near is None and leg.worded is None for leg in legs):
         raise failed[0]
     for name, rankings in (("vector", [leg.near for leg in legs]), ("text", [leg.worded for leg in legs])):
         if any(ranking is not None for ranking in rankings):
             answer.stats[f"{name}_candidates"] = sum(len(ranking or ()) for ranking in rankings)
+
+
+def _rank_near(
+    live: Live, leg: _Leg, replies: Sequence[tuple[Command[Rows], Any]], asked: _Asked, answer: _Answer
+) -> None:
+    """Give a leg the ranking of its vector channel, from the nearest and, where there are, those of ``also``."""
+    answers = [_near(live).hits(parsed(*each)) for each in replies]
+    nearest = answers[0][0][: asked.depth]
+    known = {hit.id for hit in nearest}
+    farther = [hit for hits, _ in answers[1:] for hit in hits if hit.id not in known]
+    leg.also = frozenset(hit.id for hit in farther)
+    answer.lost(*dict.fromkeys(reason for _, reasons in answers for reason in reasons))
+    most = asked.max_distance
+    ranking = sorted([*nearest, *farther], key=attrgetter("score", "id"))
+    leg.near = [(hit.id, hit.score) for hit in ranking if most is None or hit.score <= most]
+
+
+def _rank_worded(
+    leg: _Leg, made: Words, replies: Sequence[tuple[Command[Rows], Any]], asked: _Asked, answer: _Answer
+) -> None:
+    """Give a leg the ranking of its text channel, and which of its terms a document holds."""
+    ranking, found, reasons = made.ranking([parsed(*each) for each in replies])
+    answer.lost(*reasons)
+    least = asked.min_text_score
+    leg.worded = [pair for pair in ranking if least is None or pair[1] >= least][: asked.depth]
+    leg.held = lambda id: made.held(found[id]) if id in found else ()
 
 
 def _of_channel(channel: str, error: Exception, asked: _Asked, answer: _Answer) -> Exception:
@@ -643,7 +634,7 @@ def _refined(candidates: list[_Candidate], text: str | None, asked: _Asked, *, a
     best = left if asked.collapse is None else _collapsed(left)
     if asked.diversity is not None and best:
         best = _diverse(best, asked.k, asked.diversity, reranked=asked.reranker is not None)
-    best = best[: asked.k]
+    best = best[: asked.k + (0 if asked.also is None else asked.also[1])]
     if isinstance(asked.fusion, Append) and appends:
         refused = {each.hit.id for each in nearest} - {each.hit.id for each in left}
         worded = [each for each in candidates if "text" in each.hit.ranks and each.hit.id not in refused]

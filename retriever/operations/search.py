@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
 from operator import attrgetter
 from typing import Any, NamedTuple, TypedDict
@@ -19,7 +20,7 @@ from fields.filters import as_filter, filter_text
 from fields.kinds import Field, Numeric
 from fields.names import TEXT_FIELD, exact_field, utf8
 from fields.vectors import embedding_matrix, vector_bytes, vector_from_bytes
-from retriever.documents import Hit, Hits
+from retriever.documents import H, Hit, Hits
 from retriever.engines import LEAST_QUERY_BYTES
 from retriever.errors import ReplyError
 from retriever.operations.index import Live, check_database, check_size, dims_of, known_schema
@@ -28,7 +29,7 @@ from retriever.queries import (
     MAX_K,
     FilterSpec,
     check_bool,
-    check_distance,
+    check_finite,
     check_int,
     check_k,
     check_timeout,
@@ -79,7 +80,7 @@ def query(
     asked = _asked(live, k, candidates, return_fields, return_vectors, ef_runtime, timeout_ms, chosen is not None)
     shape = asked.shape
     if max_distance is not None:
-        check_distance(max_distance)
+        check_finite("max_distance", max_distance)
     checked = None if filter is None else as_filter(filter, live.schema.by_name)
     words = f"{'*' if checked is None else filter_text(checked)}=>{asked.knn}"
     if live.database:
@@ -119,16 +120,27 @@ def query(
 
 def query_many(live: Live, reranker: Reranker | None, queries: Iterable[Query]) -> Plan[list[Hits[Hit] | Exception]]:
     """Every query's hits or its own error, in one embedder call and one round trip."""
-    if isinstance(queries, (str, bytes, Mapping)) or not isinstance(queries, Iterable):
-        raise InvalidInput("query_many takes a list of mappings, each with the arguments of query")
-    return (yield from together([_checked(live, reranker, each) for each in queries]))
+    return (yield from each_alone("query", Query, partial(query, live, reranker), queries))
 
 
-def _checked(live: Live, reranker: Reranker | None, each: Query) -> Plan[Hits[Hit]]:
-    """A query whose wrong argument names are its own error, not the whole call's."""
-    if not isinstance(each, Mapping) or not set(each) <= Query.__annotations__.keys():
-        raise InvalidInput(f"query_many: the arguments of query by name expected, not {each!r}")
-    return (yield from query(live, reranker, **each))
+def each_alone(
+    name: str, arguments: type, ask: Callable[..., Plan[Hits[H]]], questions: object
+) -> Plan[list[Hits[H] | Exception]]:
+    """Every question's hits or its own error, in shared steps.
+
+    name: of the operation, for messages. arguments: the TypedDict of what one question may say.
+    ask: the operation, told one question's arguments. questions: the user's, unchecked.
+    """
+    if isinstance(questions, (str, bytes, Mapping)) or not isinstance(questions, Iterable):
+        raise InvalidInput(f"{name}_many takes a list of mappings, each with the arguments of {name}")
+
+    def checked(each: object) -> Plan[Hits[H]]:
+        """A question whose wrong argument names are its own error, not the whole call's."""
+        if not isinstance(each, Mapping) or not set(each) <= arguments.__annotations__.keys():
+            raise InvalidInput(f"{name}_many: the arguments of {name} by name expected, not {each!r}")
+        return (yield from ask(**each))
+
+    return (yield from together([checked(each) for each in questions]))
 
 
 # --- what comes back ------------------------------------------------------------------------------
@@ -289,9 +301,7 @@ def shape(
     schema: Schema, return_fields: Sequence[str] | None, *, return_vectors: bool = False, with_text: bool = False
 ) -> Shape:
     """What a search shall return. InvalidInput on a name that is neither declared nor TEXT_FIELD."""
-    names = [TEXT_FIELD, *schema.by_name] if return_fields is None else list(dict.fromkeys(return_fields))
-    for name in names:
-        check_returned(schema, name)
+    names = returned_names(schema, return_fields)
     lent = with_text and TEXT_FIELD not in names
     if lent:
         names.append(TEXT_FIELD)
@@ -313,10 +323,15 @@ def shape(
     )
 
 
-def check_returned(schema: Schema, name: str) -> None:
-    """Refuse a name that is neither declared nor TEXT_FIELD."""
-    if name != TEXT_FIELD and name not in schema.by_name:
-        raise InvalidInput(f"return_fields: unknown field {name!r}; declared: {', '.join(schema.by_name) or 'none'}")
+def returned_names(schema: Schema, return_fields: Sequence[str] | None) -> list[str]:
+    """The text and declared fields that were asked for, each once; all of them for None."""
+    if return_fields is None:
+        return [TEXT_FIELD, *schema.by_name]
+    for name in return_fields:
+        if name != TEXT_FIELD and name not in schema.by_name:
+            declared = ", ".join(schema.by_name) or "none"
+            raise InvalidInput(f"return_fields: unknown field {name!r}; declared: {declared}")
+    return list(dict.fromkeys(return_fields))
 
 
 # --- what goes in ---------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from retriever.plans import Command, Plan, Wait, ask_all, raise_first, together
 from retriever.queries import MAX_K, frequency_command, ranking_query, set_queries, term_clause, text_command
 from retriever.replies import Rows, values
 from retriever.schema import Schema
-from retriever.scoring import bm25, term_sets, term_weights
+from retriever.scoring import Scores, bm25, term_sets, term_weights
 
 MAX_TERMS = 64  # arbitrary; a question has ten
 KEEP_S = 60.0  # arbitrary, see above
@@ -93,7 +93,7 @@ class Words:
         ranking = sorted(zip(found, scores.tolist(), strict=True), key=lambda pair: (-pair[1], pair[0]))
         return [pair for pair in ranking if pair[1] > 0], found, tuple(reasons)
 
-    def _scores(self, rows: Sequence[Sequence[bytes | None]]) -> Any:
+    def _scores(self, rows: Sequence[Sequence[bytes | None]]) -> Scores:
         scores = np.zeros(len(rows))
         known = self.frequencies
         for at, (attribute, weight) in enumerate(attributes(self.schema)):
@@ -163,7 +163,7 @@ def _frequencies(
     passes = None if filter is None else filter_text(filter)
     # (attribute, term), a filter's text or "" for what is true of the whole collection -> its value.
     wanted: list[Any] = [*((name, term) for term in terms for name in copies), *([passes] if passes else []), ""]
-    known = {each: live.frequencies.get(each, (-KEEP_S, None)) for each in wanted}
+    known = {each: live.frequencies.get(each, (0.0, None)) for each in wanted}
     missing = [each for each, (at, value) in known.items() if value is None or now - at > KEEP_S]
     if missing:
         queries = [each if isinstance(each, str) else f"@{each[0]}:{each[1]}" for each in missing if each]

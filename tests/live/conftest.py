@@ -18,8 +18,9 @@ import valkey
 import valkey.asyncio
 
 from retriever import AsyncRetriever, Numeric, Retriever, Schema, Stored, Tag, Text, Vector
-from tests.clients import BORROWED, OWN, USUAL, Shell, closed, is_cluster
-from tests.fakes import DIMS
+from retriever.memory.store import AsyncMemoryStore, MemoryStore
+from tests.clients import BORROWED, OWN, USUAL, Shell, closed
+from tests.fakes import DIMS, Embedder
 
 # Modules that always run over borrowed clients too, and over which.
 LENT = {"test_clients": BORROWED, "test_search": USUAL, "test_documents": USUAL}
@@ -35,19 +36,6 @@ def pytest_generate_tests(metafunc):
     own = [] if "lend" in metafunc.fixturenames else OWN
     ways = [*own, *(pytest.param(way, marks=pytest.mark.borrowed) for way in lent)]
     metafunc.parametrize("make", ways, indirect=True, ids=map(str, [*own, *lent]))
-
-
-@pytest.fixture(scope="session")
-def clustered(url):
-    """Whether the server of the test run is a node of a cluster."""
-    return is_cluster(url)
-
-
-@pytest.fixture(autouse=True)
-def _of_one_server(request):
-    mark = request.node.get_closest_marker("one_server")
-    if mark is not None and request.getfixturevalue("clustered"):
-        pytest.skip(f"VALKEY_URL's server is a cluster: {mark.args[0]}")
 
 
 class Nodes(valkey.ValkeyCluster):
@@ -166,3 +154,35 @@ async def docs(make, schema):
     shell = make(schema)
     assert await shell.create_index()
     return shell
+
+
+@pytest.fixture(params=["sync", "async"])
+async def remember(request, url, raw, name, tmp_path, clustered):
+    """Opens stores of memory of the declared kind, ``await remember(**arguments of open)``, and closes them.
+
+    Unless said otherwise: the namespace is the test's own name, the archive its own file, the index exact, the
+    embedder one that knows no meaning. A namespace that a test gives starts with its name.
+    """
+    kind = MemoryStore if request.param == "sync" else AsyncMemoryStore
+    opened = []
+
+    async def remember(to=url, **given):
+        usual = {
+            "namespace": name,
+            "embed": Embedder(),
+            "archive": remember.archive,
+            "cluster": clustered and to == url,
+        }
+        store = kind.open(to, **{**usual, "vector": Vector(algorithm="FLAT"), **given})
+        opened.append(Shell(store if kind is MemoryStore else await store))
+        return opened[-1]
+
+    remember.blocking, remember.archive = kind is MemoryStore, tmp_path / "archive.jsonl"
+    yield remember
+    for shell in opened:
+        await shell.close()
+    for index in raw.execute_command("FT._LIST"):
+        if index.startswith(f"{{memory.{name}".encode()):
+            raw.execute_command("FT.DROPINDEX", index)
+    for key in raw.scan_iter(f"{{memory.{name}*", count=1000):
+        raw.unlink(key)

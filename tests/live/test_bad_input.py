@@ -211,6 +211,7 @@ async def test_a_document_without_text_cannot_be_embedded(make, schema):
     assert await shell.count() == 0
 
 
+@pytest.mark.one_server("connects to one server")
 async def test_embedders_are_awaited_or_refused(make, schema, url):
     """A coroutine function is an embedder for AsyncRetriever and a TypeError for Retriever's constructor."""
     embed = awaited(Embedder())

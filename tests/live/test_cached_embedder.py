@@ -25,7 +25,7 @@ from tests.cluster import Cluster
 from tests.fakes import DIMS, Embedder, document
 from tests.proxy import Proxy
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.one_server("about caches in one server")]
 
 
 class Cached:

@@ -25,7 +25,8 @@ from retriever.documents import Document
 from retriever.embedded import EmbeddedServer, _find_server
 from tests.cluster import Cluster
 
-pytestmark = pytest.mark.live
+# On clusters of its own it says what --cluster does, also in a run against one server.
+pytestmark = [pytest.mark.live, pytest.mark.one_server("about commands at one server")]
 pytest.importorskip("onnxruntime")
 cli = pytest.importorskip("retriever.cli")  # needs typer and rich
 

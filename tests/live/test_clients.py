@@ -53,7 +53,9 @@ BINARY = np.frombuffer(b"\r\n$1\xff\xfe\x00\x01+OK\r\n\x80\x00\x01", "<f4")
 
 
 @pytest.fixture
-def proxy(url):
+def proxy(url, clustered):
+    if clustered:
+        pytest.skip("VALKEY_URL's server is a cluster: a proxy stands before one server")
     with Proxy(url) as proxy:
         yield proxy
 
@@ -166,6 +168,7 @@ async def test_what_the_server_refuses_has_our_class(make, schema, raw):
     assert [type(each) for each in await shell.query_many([{"vector": [1, 0, 0, 0]}] * 2)] == [IndexMissing] * 2
 
 
+@pytest.mark.one_server("connects to one server")
 async def test_what_a_user_may_not_do(make, lend, docs, schema, raw, url, name):
     """A user of FT.SEARCH alone gets answers, and PermissionDenied for the rest."""
     await docs.upsert([document("d", year=1)])
@@ -315,6 +318,7 @@ def subclassed(kind, url):
 
 @pytest.mark.parametrize("made", [as_is, single, pooled, retrying, checked, subclassed], ids=lambda made: made.__name__)
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
+@pytest.mark.one_server("connects to one server")
 async def test_a_client_as_users_make_it(url, name, kind, made):
     """Pools that wait, a single connection, retries, subclasses and no option at all: many calls at once."""
     client = made(kind, url)
@@ -344,6 +348,7 @@ async def test_a_client_as_users_make_it(url, name, kind, made):
 
 @pytest.mark.parametrize("decodes", [False, True], ids=["bytes", "decoding"])
 @pytest.mark.parametrize("blocking", [True, False], ids=["sync", "async"])
+@pytest.mark.one_server("connects to one server")
 async def test_messages_that_come_unasked(url, raw, schema, blocking, decodes):
     """What the server pushes between replies by RESP3 (here: keys that changed) is no reply to anybody.
 

@@ -30,6 +30,7 @@ def version(fields, text, vector):
 @pytest.mark.parametrize("engine", [None, VALKEY_SEARCH_1_2], ids=["", "by script"])
 @pytest.mark.parametrize("algorithm", ["FLAT", "HNSW"])
 @pytest.mark.parametrize("other", [OTHER, BARE], ids=["with all fields", "with absent fields"])
+@pytest.mark.one_server("connects to one server")
 def test_a_reader_never_sees_half_of_a_document(url, schema, algorithm, other, engine):
     """While a document is replaced over and over, every read is one of its two versions, whole, and never nothing."""
     schema = dataclasses.replace(schema, vector=Vector(dims=4, algorithm=algorithm))
@@ -74,6 +75,7 @@ def test_a_reader_never_sees_half_of_a_document(url, schema, algorithm, other, e
     assert reads[0] > 20
 
 
+@pytest.mark.one_server("connects to one server")
 def test_threads_share_one_retriever(url, schema):
     """Eight threads write, ask, count and delete through one object, each finding its own."""
     with Retriever.connect(url, schema, embed=Embedder()) as docs:
@@ -93,6 +95,7 @@ def test_threads_share_one_retriever(url, schema):
         assert docs.count() == 80
 
 
+@pytest.mark.one_server("connects to one server")
 def test_the_first_calls_of_a_shared_retriever_may_be_at_once(url, schema):
     """Threads that use one fresh object at the same moment learn the same of the index."""
     with Retriever.connect(url, schema) as made:
@@ -110,6 +113,7 @@ def test_the_first_calls_of_a_shared_retriever_may_be_at_once(url, schema):
             assert list(pool.map(work, range(8))) == [1] * 8
 
 
+@pytest.mark.one_server("connects to one server")
 async def test_tasks_share_one_retriever(url, schema):
     """Many tasks at once on one AsyncRetriever, each with its own answer."""
     async with AsyncRetriever.connect(url, schema, embed=Embedder()) as docs:

@@ -116,12 +116,14 @@ def create_in_processes(url, name, fields):
             process.communicate()
 
 
+@pytest.mark.one_server("connects to one server")
 def test_twenty_processes_create_one_index(url, name):
     """Twenty processes at once: one makes it, nineteen find it, none fails (case B65)."""
     said = create_in_processes(url, name, ["year"] * 20)
     assert sorted(said) == ["False"] * 19 + ["True"]
 
 
+@pytest.mark.one_server("connects to one server")
 def test_of_two_schemas_racing_one_wins(url, name):
     """Processes that mean two different schemas: one wins, all of the other learn what differs."""
     said = create_in_processes(url, name, ["year", "month"] * 4)
@@ -382,6 +384,7 @@ def in_database(url, number):
     return f"{url}{'&' if '?' in url else '?'}db={number}"
 
 
+@pytest.mark.one_server("it has one database")
 async def test_another_database_is_refused(make, schema, url, raw):
     """RediSearch indexes database 0 only: create_index elsewhere says so and leaves nothing behind."""
     shell = make(schema, to=in_database(url, 1))
@@ -392,6 +395,7 @@ async def test_another_database_is_refused(make, schema, url, raw):
     assert schema.name not in index_names(raw)
 
 
+@pytest.mark.one_server("it has one database")
 async def test_another_database_is_refused_also_where_the_index_is(make, schema, url):
     """An index made in database 0 is not usable from database 1, whose keys it would take and never read."""
     await make(schema).create_index()
@@ -405,6 +409,7 @@ async def test_another_database_is_refused_also_where_the_index_is(make, schema,
         assert not other.exists(schema.metadata_key)
 
 
+@pytest.mark.one_server("it has one database")
 def test_a_client_moved_by_select_neither_drops_nor_deletes(docs, url, schema):
     """A client that was moved by SELECT says database 0 and is in 1: what would destroy asks the server."""
     with valkey.Valkey.from_url(url, single_connection_client=True) as client:

@@ -22,7 +22,7 @@ from retriever.plans import Command
 from tests.fakes import document
 from tests.proxy import Proxy
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.one_server("about connections to one server")]
 
 
 @pytest.fixture(scope="module")

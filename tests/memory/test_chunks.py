@@ -96,7 +96,7 @@ def test_a_namespace_s_keys_share_one_hash_tag(namespace, id):
     names = Names(namespace)
     for key in keys_of(names, id):
         assert key.startswith("{")
-        assert key[1 : key.index("}")] == names.index
+        assert key[: key.index("}") + 1] == names.index
 
 
 @given(namespaces, plain)

@@ -72,6 +72,7 @@ def test_html_becomes_markdown():
         ("<p>a_b_c and a*b*c", "a_b_c and a*b*c\n"),
         ("<p>one<p>two", "one\n\ntwo\n"),
         ("<main>a</main><main>b</main>", "ab\n"),
+        ("<p>before<main>a</main><p>after", "a\n"),
     ],
 )
 def test_odd_html(markup, text):
@@ -252,6 +253,11 @@ def test_other_encodings_are_detected(tmp_path, text, encoding):
     """Text that is not UTF-8 is decoded by detection, which the metadata name."""
     loaded = load(written(tmp_path, "a.txt", text.encode(encoding)))
     assert (loaded.text, loaded.metadata) == (text, {"encoding": encoding})
+
+
+def test_detection_never_finds_wide_encodings(tmp_path):
+    """Text without a byte order mark and without NUL is not UTF-16, however short it is."""
+    assert load(written(tmp_path, "a.txt", b"\xfcber")).text.endswith("er")
 
 
 def test_html_declares_its_encoding():
