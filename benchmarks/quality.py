@@ -41,7 +41,7 @@ from retriever import (
 K = 10
 NAME = f"{harness.NAME}-quality"
 HERE = Path(__file__).resolve().parent
-DATA = Path(os.environ.get("RETRIEVER_DATA") or HERE / "data")
+DATA = Path(os.environ.get("RETRIEVER_DATA") or HERE.parent.parent / "shared" / "data")
 # How the words of a query are looked for: None is the server's own way.
 WAYS: tuple[tuple[str, Engine | None], ...] = (("own", None), ("as Valkey Search", VALKEY_SEARCH_1_2))
 APART = 0.005  # in nDCG@10, that the two ways may be
@@ -171,8 +171,8 @@ def cranfield(url: str, given: argparse.Namespace) -> Iterator[Row]:
         of_exact.append(score(judged.qrels, judged.queries, best))
         for way, engine in WAYS:
             with Retriever.connect(url, schema, engine=engine) as retriever:
-                found = ask(retriever, channels=["text"], filter={"kept": {"contains": str(seed)}})
-            within[way].append(score(judged.qrels, judged.queries, found) / of_exact[-1])
+                ranked = ask(retriever, channels=["text"], filter={"kept": {"contains": str(seed)}})
+            within[way].append(score(judged.qrels, judged.queries, ranked) / of_exact[-1])
     yield Row(part, "exact BM25", "text, filter that keeps 3/4", "nDCG@10", float(np.mean(of_exact)))
     for way, shares in within.items():
         yield Row(part, way, "text, filter that keeps 3/4", "of exact BM25's", float(np.mean(shares)), least=0.98)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from fields.names import utf8
 from fields.vectors import embedding_matrix
 from retriever.embedders import Embedder, embed_function, embedder_dims, embedder_name, is_async, positive, type_of
 from retriever.errors import InvalidInput, classify, is_refusal
@@ -39,6 +40,8 @@ __all__ = ["AsyncCachedEmbedder", "CachedEmbedder"]
 _FLOAT32 = np.dtype("<f4")
 # 10,000: arbitrary; 15 MB of vectors of 384 numbers.
 _MAX_ENTRIES = 10_000
+# 31,000 years: arbitrary; the server refuses an expiry whose milliseconds are beyond 2**63, with each SET.
+_MAX_TTL_S = 10**12
 # Keys looked at by one SCAN and removed by one pipeline. Arbitrary.
 _CLEAR_SIZE = 1000
 # Bytes of a hash in a key, written as twice as many hexadecimal digits: of the model's name, and of the text.
@@ -99,6 +102,7 @@ class _Cache:
             )
         if not isinstance(prefix, str) or not prefix:
             raise InvalidInput(f"prefix is {prefix!r}, not a non-empty str")
+        utf8(prefix, "prefix")
         self._prefix = f"{prefix}{_digest(self._model_name, _NAME_HASH)}:".encode()
 
     @property
@@ -422,9 +426,12 @@ def _is_vector(value: object) -> bool:
 
 
 def _milliseconds(ttl_s: object) -> int:
-    seconds = float(ttl_s) if isinstance(ttl_s, Real) and not isinstance(ttl_s, bool) else math.nan
-    if not 0 < seconds < math.inf:
-        raise InvalidInput(f"ttl_s is {ttl_s!r}, not a number of seconds > 0")
+    try:
+        seconds = float(ttl_s) if isinstance(ttl_s, Real) and not isinstance(ttl_s, bool) else math.nan
+    except OverflowError:  # an int of 400 digits
+        seconds = math.inf
+    if not 0 < seconds <= _MAX_TTL_S:
+        raise InvalidInput(f"ttl_s is {ttl_s!r:.80}, not a number of seconds > 0 and <= {_MAX_TTL_S:,}")
     return max(1, round(seconds * 1000))
 
 

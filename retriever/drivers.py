@@ -91,7 +91,8 @@ class Driver:
             case Call(function, args):
                 return self.call(function, *args)
             case Wait(seconds):
-                time.sleep(seconds)
+                if seconds:  # sleeping for no time gives the processor away all the same
+                    time.sleep(seconds)
                 return time.monotonic()
             case Primaries():
                 return self.link.primaries()
@@ -171,7 +172,8 @@ class AsyncDriver:
             case Call(function, args):
                 return await self.call(function, *args)
             case Wait(seconds):
-                await asyncio.sleep(seconds)
+                if seconds:
+                    await asyncio.sleep(seconds)
                 return time.monotonic()
             case Primaries():
                 return await self.of_this_loop(self.link.primaries())

@@ -13,7 +13,15 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from retriever import Numeric, Schema, Stored, Tag, Text, Vector
+
 FOLDER = Path(__file__).parent / "replies"
+# The index of the ``ours-`` files.
+OURS = Schema(
+    "ours",
+    [Tag("category"), Tag("tags", many=True), Numeric("year"), Text("title", weight=2.0), Stored("url")],
+    Vector(dims=4),
+)
 
 
 class ResponseError(Exception):

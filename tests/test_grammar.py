@@ -43,7 +43,7 @@ from tests.grammar import (
     holds,
     read_query,
 )
-from tests.recorded import ResponseError, replies
+from tests.recorded import OURS, ResponseError, replies
 from tests.strategies import FILTERABLE, filters, json_values, numbers, schemas, short_texts, texts
 
 KNN = "=>[KNN 3 @v $vec AS __score]"
@@ -410,11 +410,6 @@ def test_commands_that_valkey_search_1_0_refuses(args):
 # --- every command of every operation -------------------------------------------------------------
 
 ROWS = {VALKEY_SEARCH_1_0: 0x010001, VALKEY_SEARCH_1_2: 66049, VALKEY_SEARCH_1_3: 0x010300}  # row -> version number
-OURS = Schema(
-    "ours",
-    [Tag("category"), Tag("tags", many=True), Numeric("year"), Text("title", weight=2.0), Stored("url")],
-    Vector(dims=4),
-)
 UNIT = [1.0, 0.1, 0.0, 0.0]
 HELLO, CLIENT = (replies(case, ours=True)[0].reply for case in ("hello", "client info"))
 INFO, MISSING = (

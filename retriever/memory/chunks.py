@@ -347,7 +347,7 @@ def timestamp(value: object, what: str = "date") -> float:
         raise InvalidInput(f"{what}: a date expected, not {value!r}")
     if not _FIRST_S <= seconds < _END_S:  # not for NaN either
         raise InvalidInput(f"{what}: {seconds} seconds since 1970 are not within the years 1 to 9999")
-    return seconds
+    return round(seconds, 6)  # what a datetime, and so an ISO 8601 date in the archive, can tell
 
 
 def _parsed(text: str, what: str) -> date:

@@ -133,8 +133,7 @@ def checked_ids(ids: str | Iterable[str]) -> list[str]:
 
 def delete_chunks(memory: Memory, ids: str | Iterable[str], reason: str | None, now: float) -> Plan[int]:
     """See ``MemoryStore.delete_chunks``."""
-    checked = read.id_list(ids)
-    found = yield from chunks_by_id(memory, checked)
+    found = yield from chunks_by_id(memory, list(dict.fromkeys(read.id_list(ids))))
     ours = [chunk for chunk in found if in_scope(memory, chunk)]
     if reason is not None and ours:
         entries = [_archived(memory, chunk, judge(chunk, memory.policy, now).score, reason, now) for chunk in ours]

@@ -105,7 +105,7 @@ def search_memory(
             expand=expand,
             also=also,
         )
-        chunks = [_found(hit, value, depth or max(50, 4 * pool)) for hit, value in zip(hits, relevance, strict=True)]
+        chunks = [_found(hit, value, pool) for hit, value in zip(hits, relevance, strict=True)]
         unique = _without_twins(chunks)
         if len(unique) >= k or len(hits) < pool or pool >= 8 * (k + 10):
             break
@@ -180,7 +180,7 @@ def _candidates(
     return hits, [min(1.0, max(0.0, hit.fused_score / top)) for hit in hits]
 
 
-def _found(hit: Hit | FusedHit, relevance: float, depth: int) -> Chunk:
+def _found(hit: Hit | FusedHit, relevance: float, pool: int) -> Chunk:
     chunk = chunk_of(Document(hit.id, hit.text, hit.fields))
     if isinstance(hit, Hit):
         return replace(chunk, relevance=relevance, vector_distance=hit.score, channels=("vector",))
@@ -191,7 +191,7 @@ def _found(hit: Hit | FusedHit, relevance: float, depth: int) -> Chunk:
         vector_distance=hit.vector_distance,
         text_score=hit.text_score,
         channels=hit.channels,
-        guaranteed=hit.ranks.get("vector", 0) > depth and hit.text_score is None,
+        guaranteed=hit.ranks.get("vector", 0) > pool and hit.text_score is None,
     )
 
 

@@ -189,7 +189,7 @@ class MemoryStore:
             is rated below the policy's threshold. policy: instead of the store's.
         reinforce: counts this read on the chunks that come back, and on no others.
         rerank, candidates, depth, max_distance, min_text_score, diversity, collapse, expand: as in
-            ``Retriever.retrieve``.
+            ``Retriever.retrieve``; candidates also of memory_rerank, and expand fuses by rrf unless said.
         Chunks of the same text come back once and count the others in ``duplicates``.
         """
         return self._run(
@@ -232,7 +232,7 @@ class MemoryStore:
     ) -> tuple[list[Chunk], list[tuple[str, int]]]:
         """(doc_id, chunk_index, relevance) -> chunks by their memory score, and what is unknown. Counts nothing."""
         chosen = _policy(policy, self._memory.policy)
-        return self._run("rerank", searching.rerank(self._memory, scored, chosen, time.time()))
+        return self._run("rerank", searching.rerank(self._memory, scored, chosen, _now()))
 
     def find_by_tag(self, tag: str) -> list[Chunk]:
         """Every chunk with exactly this tag, by document and place; pending ones too. Counts nothing."""
@@ -284,7 +284,7 @@ class MemoryStore:
 
     def delete_chunks(self, ids: str | Iterable[str], *, reason: str | None = None) -> int:
         """Delete chunks by id; answers how many there were. With a reason they are archived first."""
-        return self._run("delete_chunks", keeping.delete_chunks(self._memory, ids, reason, time.time()))
+        return self._run("delete_chunks", keeping.delete_chunks(self._memory, ids, reason, _now()))
 
     def forget(self, *, dry_run: bool = True, policy: Policy | None = None, **weights: float | None) -> list[Forgotten]:
         """The chunks that the policy gives up, worst first; with dry_run=False they are archived, then deleted.
@@ -293,7 +293,7 @@ class MemoryStore:
         numbers of the policy to replace for this call. A chunk that was read or changed meanwhile stays.
         """
         chosen = _policy(policy, self._memory.policy).with_weights(**weights)
-        return self._run("forget", keeping.forget(self._memory, chosen, dry_run=dry_run, now=time.time()))
+        return self._run("forget", keeping.forget(self._memory, chosen, dry_run=dry_run, now=_now()))
 
     def restore(self, ids: str | Iterable[str] | Callable[[Archived], bool]) -> Restored:
         """Bring archived chunks back, embedded anew, with their counters; by id or by a predicate.
@@ -375,6 +375,11 @@ def _not_ready(memory: Memory) -> SchemaMismatch:
     )
 
 
+def _now() -> float:
+    """Seconds since the epoch, to the microsecond, which is what an ISO 8601 date in the archive can tell."""
+    return round(time.time(), 6)
+
+
 def _token() -> str:
     return uuid.uuid4().hex
 
@@ -435,7 +440,7 @@ def _ingest_plan(
         memory,
         read,
         on_source,
-        now=time.time(),
+        now=_now(),
         new_token=_token,
         update_index=update_index,
         on_duplicate=on_duplicate,
@@ -451,7 +456,7 @@ def _search_plan(memory: Memory, query: str, **given: Any) -> Plan[Found]:
     unknown = given.keys() - defaults.keys()
     if unknown:
         raise InvalidInput(f"search has no argument {', '.join(sorted(unknown))}")
-    return searching.search_memory(memory, query, **{**defaults, **given}, now=time.time())
+    return searching.search_memory(memory, query, **{**defaults, **given}, now=_now())
 
 
 def _wanted(ids: Any) -> Callable[[Archived], bool]:
@@ -602,7 +607,7 @@ class AsyncMemoryStore:
     ) -> tuple[list[Chunk], list[tuple[str, int]]]:
         """See ``MemoryStore.rerank``."""
         chosen = _policy(policy, self._memory.policy)
-        return await self._run("rerank", searching.rerank(self._memory, scored, chosen, time.time()))
+        return await self._run("rerank", searching.rerank(self._memory, scored, chosen, _now()))
 
     async def find_by_tag(self, tag: str) -> list[Chunk]:
         """See ``MemoryStore.find_by_tag``."""
@@ -649,14 +654,14 @@ class AsyncMemoryStore:
 
     async def delete_chunks(self, ids: str | Iterable[str], *, reason: str | None = None) -> int:
         """See ``MemoryStore.delete_chunks``."""
-        return await self._run("delete_chunks", keeping.delete_chunks(self._memory, ids, reason, time.time()))
+        return await self._run("delete_chunks", keeping.delete_chunks(self._memory, ids, reason, _now()))
 
     async def forget(
         self, *, dry_run: bool = True, policy: Policy | None = None, **weights: float | None
     ) -> list[Forgotten]:
         """See ``MemoryStore.forget``."""
         chosen = _policy(policy, self._memory.policy).with_weights(**weights)
-        return await self._run("forget", keeping.forget(self._memory, chosen, dry_run=dry_run, now=time.time()))
+        return await self._run("forget", keeping.forget(self._memory, chosen, dry_run=dry_run, now=_now()))
 
     async def restore(self, ids: str | Iterable[str] | Callable[[Archived], bool]) -> Restored:
         """See ``MemoryStore.restore``."""

@@ -124,14 +124,16 @@ def check_database(live: Live) -> Plan[None]:
         raise NotSupported(f"{engine.name} indexes database 0 only; this client is in database {live.database}")
 
 
-def _ask_database(live: Live, engine: Engine) -> Plan[None]:
-    """The same, asked of the server: a client that was moved by a bare SELECT does not know."""
+def _engine_of_database(live: Live) -> Plan[Engine]:
+    """The engine's row, after the same, asked of the server: a client that was moved by a bare SELECT does not know."""
+    engine = yield from search_engine(live)
     if engine.any_database or live.server is None or live.server.cluster:
-        return
+        return engine
     (number,) = yield from ask_all((Command(("CLIENT", "INFO"), database),))
     # Whoever may not ask is not refused: FT.CREATE still is, by the engine.
     if isinstance(number, int) and number != 0:
         raise NotSupported(f"{live.server} indexes database 0 only; this client is in database {number}")
+    return engine
 
 
 def check_size(live: Live, words: str) -> Plan[None]:
@@ -228,8 +230,7 @@ def create(live: Live, timeout_s: float) -> Plan[bool]:
 
 
 def _create_or_compare(live: Live, timeout_s: float) -> Plan[bool]:
-    engine = yield from search_engine(live)
-    yield from _ask_database(live, engine)
+    engine = yield from _engine_of_database(live)
     yield from _embedder_dims(live)
     schema = live.schema
     stored, info, names = yield from ask_all((_metadata_command(schema), info_command(schema.name), INDEX_NAMES))
@@ -393,8 +394,7 @@ def ready_to_write(live: Live, first_dims: int | None = None) -> Plan[Schema]:
     """
     if live.checked:
         return live.schema
-    engine = yield from search_engine(live)
-    yield from _ask_database(live, engine)
+    engine = yield from _engine_of_database(live)
     yield from _embedder_dims(live)
     stored, info = yield from ask_all((_metadata_command(live.schema), info_command(live.schema.name)))
     _check_metadata(live.schema, stored)
@@ -435,8 +435,7 @@ def check_before_delete(live: Live) -> Plan[None]:
     yield from check_database(live)
     if live.checked:
         return
-    engine = yield from search_engine(live)
-    yield from _ask_database(live, engine)
+    engine = yield from _engine_of_database(live)
     schema = live.schema
     stored, info, names = yield from ask_all((_metadata_command(schema), info_command(schema.name), INDEX_NAMES))
     _check_metadata(schema, stored)
@@ -515,8 +514,7 @@ def drop_definition(live: Live, *, delete_documents: bool) -> Plan[None]:
     """
     schema, key = live.schema, live.schema.metadata_key
     yield from check_database(live)
-    engine = yield from search_engine(live)
-    yield from _ask_database(live, engine)
+    engine = yield from _engine_of_database(live)
     stored, info = yield from ask_all((_metadata_command(schema), info_command(schema.name)))
     raise_first(stored, but=WrongType)
     raise_first(info, but=IndexMissing)

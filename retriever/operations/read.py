@@ -67,16 +67,15 @@ def count(live: Live, filter: FilterSpec) -> Plan[int]:
         return info.documents
     yield from check_size(live, filter_text(checked))
     engine = yield from search_engine(live)
-    if not engine.filter_alone:
-        return len((yield from matching_ids(live, checked)))
-    command = count_command(live.schema, checked, DEFAULT_TIMEOUT_MS)
-    (reply,), seconds = yield Ask((command,))
-    total = parsed(command, reply)
-    if seconds * 1000 >= DEFAULT_TIMEOUT_MS:
-        raise SearchTimeout(f"counting took {seconds:.1f} s; the engine may have stopped early")
-    if engine.count_limit is None or total < engine.count_limit:
-        return total
-    # The engine stops counting there; walking the keys does not.
+    if engine.filter_alone:
+        command = count_command(live.schema, checked, DEFAULT_TIMEOUT_MS)
+        (reply,), seconds = yield Ask((command,))
+        total = parsed(command, reply)
+        if seconds * 1000 >= DEFAULT_TIMEOUT_MS:
+            raise SearchTimeout(f"counting took {seconds:.1f} s; the engine may have stopped early")
+        if engine.count_limit is None or total < engine.count_limit:
+            return total
+    # The engine cannot count these, or stops at its limit; walking the keys does not.
     ids = yield from matching_ids(live, checked)
     return len(ids)
 

@@ -145,7 +145,8 @@ def retrieve(
     yield from _search(live, legs, asked, answer)
     found = yield from _fetched(live, _fused(legs, asked), legs, asked, answer)
     appends = isinstance(asked.fusion, Append) and legs[0].near is not None
-    hits = yield from _refined(found, text, asked, appends=appends)
+    kept: frozenset[str] = frozenset().union(*(leg.also for leg in legs))
+    hits = yield from _refined(found, text, asked, kept, appends=appends)
     if live.filling:
         answer.lost("the index is still being filled")
     return Hits(hits, complete=not answer.partial, reasons=tuple(answer.reasons), stats=answer.stats)
@@ -263,7 +264,7 @@ def _channels(live: Live, text: object, vector: object, channels: object) -> tup
     if isinstance(channels, (str, bytes)) or not isinstance(channels, Iterable):
         raise InvalidInput(f"channels: a list of 'vector' and 'text' expected, not {channels!r}")
     wanted = list(channels)
-    if not wanted or any(each not in CHANNELS for each in wanted):
+    if not wanted or any(not isinstance(each, str) or each not in CHANNELS for each in wanted):
         raise InvalidInput(f"channels: one or both of 'vector' and 'text' expected, not {wanted!r}")
     if text is None and vector is None:
         raise InvalidInput("retrieve takes a text, a vector or both, not neither")
@@ -296,11 +297,12 @@ def _expanded(expand: Expansion, text: str | None) -> Plan[list[str]]:
     answer = yield Call(expand, (text,))
     if isinstance(answer, (str, bytes, Mapping)) or not isinstance(answer, Iterable):
         raise InvalidInput(f"expand: it must return texts, not {answer!r:.80}")
-    texts = list(dict.fromkeys([text, *answer]))
-    for each in texts:
+    more = list(answer)
+    for each in more:
         if not isinstance(each, str) or not each.strip():
             raise InvalidInput(f"expand: it must return texts with something in them, not {each!r:.80}")
         utf8(each, "expand")
+    texts = list(dict.fromkeys([text, *more]))
     if len(texts) > 1 + MAX_TEXTS:
         raise InvalidInput(f"expand: it returned {len(texts) - 1} texts; {MAX_TEXTS} at most")
     return texts
@@ -426,7 +428,7 @@ def _rank_near(
     nearest = answers[0][0][: asked.depth]
     known = {hit.id for hit in nearest}
     farther = [hit for hits, _ in answers[1:] for hit in hits if hit.id not in known]
-    leg.also = frozenset(hit.id for hit in farther)
+    leg.also = frozenset(hit.id for hits, _ in answers[1:] for hit in hits)  # the near ones too: no cut is theirs
     answer.lost(*dict.fromkeys(reason for _, reasons in answers for reason in reasons))
     most = asked.max_distance
     ranking = sorted([*nearest, *farther], key=attrgetter("score", "id"))
@@ -544,14 +546,17 @@ def _fetched(
         wanted[asked.collapse] = None
     if asked.diversity is not None:
         wanted[schema.vector.name] = None
+    # Since the engine answered, a document may have been written anew, and into another tenant's hands.
+    checked = asked.filter
+    wanted |= dict.fromkeys(() if checked is None else [leaf.name for leaf in checked._leaves()])
     # Every document has its text and the short hash of it: without both, it is no longer there.
     names = list(wanted) if TEXT_FIELD in wanted else [*wanted, stamp_field(schema.vector.name)]
     keys = [schema.prefix + each.id for each in ranking]
     rows = yield from ask_all([Command(("HMGET", key, *names), values, key) for key in keys])
     by = _named(asked.fusion)
-    passed = None if asked.filter is None else filter_text(asked.filter)
+    passed = None if checked is None else filter_text(checked)
     candidates: list[_Candidate] = []
-    gone = foreign = 0
+    gone = changed = foreign = 0
     for fused, row in zip(ranking, rows, strict=True):
         if isinstance(row, Exception):
             raise row
@@ -566,6 +571,9 @@ def _fetched(
                 for name, value in stored.items()
                 if name in schema.by_name and value is not None
             }
+            if checked is not None and not checked.matches(fields):
+                changed += 1
+                continue
             vector = stored.get(schema.vector.name) if asked.diversity is not None else None
             candidates.append(
                 _Candidate(
@@ -591,6 +599,8 @@ def _fetched(
             foreign += 1
     if gone:
         answer.lost(f"{gone} hits expired or were deleted while they were fetched")
+    if changed:
+        answer.lost(f"{changed} hits were changed while they were fetched, and no longer pass the filter")
     if foreign:
         answer.lost(f"{foreign} rows hold values that this library did not write")
     return candidates
@@ -614,8 +624,10 @@ def _named(fusion: Fusion) -> str:
     return str(getattr(fusion, "__name__", fusion))
 
 
-def _refined(candidates: list[_Candidate], text: str | None, asked: _Asked, *, appends: bool) -> Plan[list[FusedHit]]:
-    """What happens after fusion: rerank, collapse, diversity, in this order, and the cut to k.
+def _refined(
+    candidates: list[_Candidate], text: str | None, asked: _Asked, also: frozenset[str], *, appends: bool
+) -> Plan[list[FusedHit]]:
+    """What happens after fusion: rerank, collapse, diversity, in this order, and the cut to k, which spares ``also``.
 
     appends: text hits are appended to what becomes of the nearest; they are neither reordered nor cut to k.
     """
@@ -634,7 +646,7 @@ def _refined(candidates: list[_Candidate], text: str | None, asked: _Asked, *, a
     best = left if asked.collapse is None else _collapsed(left)
     if asked.diversity is not None and best:
         best = _diverse(best, asked.k, asked.diversity, reranked=asked.reranker is not None)
-    best = best[: asked.k + (0 if asked.also is None else asked.also[1])]
+    best = [each for at, each in enumerate(best) if at < asked.k or each.hit.id in also]
     if isinstance(asked.fusion, Append) and appends:
         refused = {each.hit.id for each in nearest} - {each.hit.id for each in left}
         worded = [each for each in candidates if "text" in each.hit.ranks and each.hit.id not in refused]
@@ -643,7 +655,10 @@ def _refined(candidates: list[_Candidate], text: str | None, asked: _Asked, *, a
 
 
 def _appended(best: list[_Candidate], worded: list[_Candidate], extra: int, *, collapses: bool) -> list[_Candidate]:
-    """The best, and the first text hits that are not among them, scored by their place as ``Append`` says."""
+    """The best, and the first text hits that are not among them, scored by their place as ``Append`` says.
+
+    Of the nearest some may have given way to farther ones: the places go on behind the farthest that is left.
+    """
     there = {each.hit.id for each in best}
     added = sorted((each for each in worded if each.hit.id not in there), key=lambda each: each.hit.ranks["text"])
     if collapses:
@@ -653,7 +668,8 @@ def _appended(best: list[_Candidate], worded: list[_Candidate], extra: int, *, c
         for each in added:
             each.hit.collapsed = 0
         added = _collapsed([*best, *added])[len(best) :]
-    for place, each in enumerate(added[:extra], len(best) + 1):
+    last = max((each.hit.ranks["vector"] for each in best), default=0)
+    for place, each in enumerate(added[:extra], last + 1):
         each.hit.fused_score, each.hit.contributions = 1 / place, {"text": 1 / place}
     return [*best, *added[:extra]]
 

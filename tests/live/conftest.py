@@ -21,6 +21,7 @@ from retriever import AsyncRetriever, Numeric, Retriever, Schema, Stored, Tag, T
 from retriever.memory.store import AsyncMemoryStore, MemoryStore
 from tests.clients import BORROWED, OWN, USUAL, Shell, closed
 from tests.fakes import DIMS, Embedder
+from tests.proxy import Proxy
 
 # Modules that always run over borrowed clients too, and over which.
 LENT = {"test_clients": BORROWED, "test_search": USUAL, "test_documents": USUAL}
@@ -53,6 +54,15 @@ def raw(url, clustered):
     """A client that is not ours, for looking and for meddling; answers bytes."""
     with (Nodes if clustered else valkey.Valkey).from_url(url) as client:
         yield client
+
+
+@pytest.fixture
+def proxy(url, clustered):
+    """What stands between shell and server, and can delay, cut or change what passes."""
+    if clustered:
+        pytest.skip("VALKEY_URL's server is a cluster: a proxy stands before one server")
+    with Proxy(url) as proxy:
+        yield proxy
 
 
 @pytest.fixture

@@ -42,7 +42,6 @@ from retriever.embedded import EmbeddedServer, _find_server
 from retriever.plans import Command
 from tests.clients import KINDS, Shell, closed, lent
 from tests.fakes import DIMS, Embedder, document
-from tests.proxy import Proxy
 
 pytestmark = pytest.mark.live
 
@@ -50,14 +49,6 @@ pytestmark = pytest.mark.live
 AWKWARD = ["a b", " ", "", "C++", "x,y", "é\u0301", "日本", 'a"b\\', "a\x00b", "{a|b}", "*", "@tags:{x}", "\r\n", "+OK"]
 # Bytes that end a line, are no UTF-8 or look like a reply.
 BINARY = np.frombuffer(b"\r\n$1\xff\xfe\x00\x01+OK\r\n\x80\x00\x01", "<f4")
-
-
-@pytest.fixture
-def proxy(url, clustered):
-    if clustered:
-        pytest.skip("VALKEY_URL's server is a cluster: a proxy stands before one server")
-    with Proxy(url) as proxy:
-        yield proxy
 
 
 def newest(text, hits):

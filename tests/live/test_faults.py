@@ -19,17 +19,8 @@ import valkey.asyncio
 
 from retriever import AsyncRetriever, Document, InvalidInput, Retriever, UpsertReport, interruption
 from tests.fakes import DIMS, Embedder, document
-from tests.proxy import Proxy
 
 pytestmark = pytest.mark.live
-
-
-@pytest.fixture
-def proxy(url, clustered):
-    if clustered:
-        pytest.skip("VALKEY_URL's server is a cluster: a proxy stands before one server")
-    with Proxy(url) as proxy:
-        yield proxy
 
 
 def corpus(version, count=50):

@@ -390,6 +390,28 @@ def test_two_writers_step_by_step(memory, raw):
         assert memory.index_health().ok, offset
 
 
+def test_a_writer_that_begins_while_another_ends(memory):
+    """One is stopped anywhere, another anywhere, the first ends, then the other: one version, whole (B40)."""
+    texts = ["ferry A\nferry a", "ferry B\nferry b\nferry c"]
+    done = False
+    for first in range(40):
+        for second in range(2, 40, 2):
+            memory.ingest(Note("ferry", "s"), split=lines)
+            one = Steps(memory, ingest_plan(memory, texts[0])).take(first)
+            other = Steps(memory, ingest_plan(memory, texts[1])).take(second)
+            done, over = one.done, other.done
+            one.finish()
+            other.finish()
+            found = sorted(chunk.content for chunk in memory.search("ferry", k=100, reinforce=False).chunks)
+            assert found in [sorted(text.splitlines()) for text in texts], (first, second)
+            assert memory.index_health().ok, (first, second)
+            if over:
+                break
+        if done:
+            break
+    assert done
+
+
 @pytest.mark.parametrize("alike", [True, False])
 def test_eight_at_once(memory, url, name, clustered, tmp_path, alike):
     """Eight writers of one source end with one version and no orphan; none of them fails (B40)."""

@@ -213,25 +213,40 @@ async def test_counters_do_not_index_again(remember, raw):
 # --- the policy -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", [{}, {"use_fts": False}, {"fusion": "rrf"}, {"fusion": "append"}], ids=repr)
-async def test_a_principle_far_behind_is_a_candidate(remember, given):
-    """At rank 500 it is in the pool, marked, and above what has aged; below a nearer chunk that has not (B26)."""
-    store = await remember(embed=Near())
-    aged = {"knowledge_type": "news", "source_date": time.time() - 900 * DAY}
-    await store.ingest(note("\n".join(f"at {at}" for at in range(1, 500)), "many", **aged), split=lines)
-    await store.ingest(note("at 1400", "law", knowledge_type="principle"))
+async def crowd(remember, **scope):
+    """A store where the 500 nearest are rated too low to pass, and a few that are rated or no matter are far behind."""
+    store = await remember(embed=Near(), **scope)
+    await store.ingest(note("\n".join(f"at {at}" for at in range(1, 501)), "many", importance=0.1), split=lines)
+    await store.ingest(note("at 0", "near"))
+    await store.ingest(note("at 1400", "law", knowledge_type="principle", tags=["t"]))
     await store.ingest(note("at 1401", "rated", importance=0.7))
     await store.ingest(note("at 1402", "less", importance=0.69))
-    await store.ingest(note("at 5", "near"))
-    given = {"k": 4, "memory_rerank": True, "policy": Policy(time_weight=1.0), **given}
-    found = (await store.search("nothing of these words", **given)).chunks
-    assert [chunk.content for chunk in found[:3]] == ["at 5", "at 1400", "at 1401"][: len(found)]
-    by = {chunk.content: chunk for chunk in found}
-    assert [by[name].guaranteed for name in ("at 5", "at 1400", "at 1401")] == [False, True, True]
-    assert by["at 1400"].vector_distance == pytest.approx(0.83, abs=0.01)
-    assert "at 1402" not in by
-    off = await store.search("nothing of these words", **{**given, "policy": Policy(time_weight=1.0, guaranteed=False)})
-    assert not {"at 1400", "at 1401"} & set(contents(off))
+    return store
+
+
+@pytest.mark.parametrize("given", [{}, {"use_fts": False}, {"fusion": "rrf"}, {"fusion": "append"}], ids=repr)
+async def test_a_principle_far_behind_is_a_candidate(remember, given):
+    """At rank 500 it is in the pool and marked, and stands below a nearer ordinary chunk (B26)."""
+    store = await crowd(remember)
+    found = (await store.search("nothing of these words", k=4, memory_rerank=True, **given)).chunks
+    assert [chunk.content for chunk in found] == ["at 0", "at 1400", "at 1401"]
+    assert [chunk.guaranteed for chunk in found] == [False, True, True]
+    assert [chunk.vector_distance for chunk in found] == pytest.approx([0, 0.83, 0.83], abs=0.01)
+    off = await store.search("nothing", k=4, memory_rerank=True, policy=Policy(guaranteed=False), **given)
+    assert contents(off) == ["at 0"]
+    few = await store.search("nothing", k=4, memory_rerank=True, policy=Policy(guaranteed_limit=1), **given)
+    assert contents(few) == ["at 0", "at 1400"]
+
+
+@pytest.mark.parametrize("at", [10, 40, 60, 110, 130, 300])
+async def test_a_principle_at_any_rank_is_a_candidate(remember, at):
+    """Within the pool, within the depth of a channel, and beyond both (B26)."""
+    store = await remember(embed=Near())
+    others = [f"at {each}" for each in range(400) if each != at]
+    await store.ingest(note("\n".join(others), "many", importance=0.1), split=lines)
+    await store.ingest(note(f"at {at}", "law", knowledge_type="principle"))
+    for given in ({}, {"use_fts": False}):
+        assert contents(await store.search("nothing", k=5, memory_rerank=True, **given)) == [f"at {at}"]
 
 
 async def test_a_reranker_sees_what_is_guaranteed(remember):
@@ -252,15 +267,12 @@ async def test_a_reranker_sees_what_is_guaranteed(remember):
 
 async def test_nothing_is_guaranteed_where_a_filter_is_given(remember):
     """With a filter or tags the candidates are those of the question alone; the scope does not count (B26)."""
-    store = await remember(embed=Near(), user="ann")
-    aged = {"knowledge_type": "news", "source_date": time.time() - 900 * DAY}
-    await store.ingest(note("\n".join(f"at {at}" for at in range(1, 300)), "many", **aged), split=lines)
-    await store.ingest(note("at 1400", "law", knowledge_type="principle", tags=["t"]))
-    given = {"k": 4, "memory_rerank": True, "policy": Policy(time_weight=1.0)}
-    assert "at 1400" in contents(await store.search("nothing", **given))
-    assert "at 1400" not in contents(await store.search("nothing", filter=Tag("source") != "x", **given))
+    store = await crowd(remember, user="ann")
+    given = {"k": 4, "memory_rerank": True}
+    assert contents(await store.search("nothing", **given)) == ["at 0", "at 1400", "at 1401"]
+    assert contents(await store.search("nothing", filter=Tag("source") != "x", **given)) == ["at 0"]
     assert contents(await store.search("nothing", tags=["t"], **given)) == ["at 1400"]
-    assert "at 1400" not in contents(await store.search("nothing", **{**given, "memory_rerank": False}))
+    assert "at 1400" not in contents(await store.search("nothing", k=4))
     other = await remember(embed=Near(), user="bob")
     assert contents(await other.search("nothing", **given)) == []
 

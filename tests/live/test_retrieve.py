@@ -22,7 +22,6 @@ from retriever import Document, InvalidInput, NotSupported, Numeric, Schema, Ser
 from retriever.engines import VALKEY_SEARCH_1_0, VALKEY_SEARCH_1_2
 from retriever.fusion import Append, Linear, Rrf
 from tests.fakes import DIMS, Embedder, document
-from tests.proxy import Proxy
 from tests.strategies import AWKWARD, short_texts, texts
 
 pytestmark = pytest.mark.live
@@ -35,14 +34,6 @@ LIVE = settings(max_examples=120, suppress_health_check=[HealthCheck.function_sc
 def engine(request):
     """How candidates are found: as the server's row says, or as on an engine that ranks no text."""
     return request.param
-
-
-@pytest.fixture
-def proxy(url, clustered):
-    if clustered:
-        pytest.skip("VALKEY_URL's server is a cluster: a proxy stands before one server")
-    with Proxy(url) as proxy:
-        yield proxy
 
 
 @pytest.fixture
@@ -309,6 +300,8 @@ async def test_append_after_fusion(words, after, nearest):
         left = ["e"]
         assert [hit.collapsed for hit in hits] == [1, 1, 0]
     assert ids(hits)[2:] == left[:2]
+    # Places go on behind those of the nearest that are left.
+    assert min(hit.fused_score for hit in hits[:2]) > max(hit.fused_score for hit in hits[2:])
     assert all(sum(hit.contributions.values()) == hit.fused_score for hit in hits)
 
 
@@ -781,6 +774,20 @@ async def test_hits_that_expire(words, raw, schema):
     assert "1 hits expired or were deleted" in hits.reasons[0]
 
 
+async def test_hits_that_change_hands(words, raw, schema):
+    """A winner that stops passing the filter between the two round trips is left out, and the answer says so."""
+    await words.upsert([document(id, "alpha", EAST, category="x") for id in "ab"])
+
+    def moving(vector, text):
+        raw.hset(f"{schema.prefix}a", "category", "y")
+        return [(id, -distance) for id, distance in vector]
+
+    hits = await words.retrieve(text="alpha", vector=EAST, filter={"category": "x"}, fusion=moving)
+    assert ids(hits) == ["b"]
+    assert not hits.complete
+    assert "1 hits were changed while they were fetched" in hits.reasons[0]
+
+
 # --- after fusion ---------------------------------------------------------------------------------
 
 
@@ -916,6 +923,16 @@ async def test_expand(five, called):
     assert ids(await five.retrieve(text="gamma", expand=called(lambda text: []))) == ["c"]
 
 
+async def test_a_blank_text_is_no_fault_of_its_expansion(words):
+    """Beside a vector, or where more texts have words, a text without any is expanded; else it is named (A27)."""
+    await words.upsert(texts_of(a="alpha", b="beta"))
+    for ask in ({"text": ""}, {"text": "", "vector": EAST}):
+        hits = {hit.id: hit for hit in await words.retrieve(**ask, expand=lambda text: ["beta"])}
+        assert hits["b"].terms == ("beta",)
+    with pytest.raises(InvalidInput, match="text '' holds no terms"):
+        await words.retrieve(text="", expand=lambda text: [])
+
+
 async def test_expand_with_an_embedder(make, schema, engine):
     """All texts are embedded in one call, and each runs in both channels (A27)."""
     embed = Embedder()
@@ -940,6 +957,7 @@ async def test_expand_with_an_embedder(make, schema, engine):
         (lambda text: {"a": 1}, "must return texts"),
         (lambda text: ["beta", 5], "something in them"),
         (lambda text: [""], "something in them"),
+        (lambda text: [["beta"]], "something in them"),
         (lambda text: ["\ud800"], "expand"),
         (lambda text: [f"{text}{at}" for at in range(17)], "17 texts; 16 at most"),
     ],

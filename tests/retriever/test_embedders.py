@@ -717,7 +717,9 @@ def test_vectors_of_another_length_are_refused(cached):
             ({"client": True, "ttl_s": ttl_s}, "ttl_s is .* not a number of seconds > 0")
             for ttl_s in (0, -1, True, "5")
         ),
-        *(({"client": True, "ttl_s": float(ttl_s)}, "not a number of seconds > 0") for ttl_s in ("nan", "inf")),
+        *(({"client": True, "ttl_s": float(ttl_s)}, "not a number of seconds > 0") for ttl_s in ("nan", "inf", "1e13")),
+        ({"client": True, "ttl_s": 10**400}, "not a number of seconds > 0"),
+        ({"client": True, "prefix": "\ud800"}, "prefix: lone surrogate"),
     ],
 )
 def test_what_is_no_setting_of_a_cache_is_refused(options, message):

@@ -9,7 +9,7 @@ import pytest
 
 from fields.analysis import Analysis
 from fields.errors import InvalidInput
-from fields.kinds import Numeric, Stored, Tag, Text, Vector
+from fields.kinds import Numeric, Tag, Text, Vector
 from retriever.documents import Document, Failure, Hit, Interruption, UpsertReport, interruption
 from retriever.engines import REDIS_8, REDISEARCH_2, VALKEY_SEARCH_1_2, Server
 from retriever.errors import (
@@ -26,13 +26,8 @@ from retriever.operations.index import Live
 from retriever.plans import Ask, Call, Embed, Node, Page, Primaries, Pull, Wait
 from retriever.schema import Schema, build_ft_create_args
 from tests import grammar
-from tests.recorded import ResponseError, replies
+from tests.recorded import OURS, ResponseError, replies
 
-OURS = Schema(
-    "ours",
-    [Tag("category"), Tag("tags", many=True), Numeric("year"), Text("title", weight=2.0), Stored("url")],
-    Vector(dims=4),
-)
 PLAIN = Schema("plain", [Tag("t"), Numeric("n")], Vector(dims=2, algorithm="FLAT"), None)
 (HELLO, _), (CLIENT, _), (INFO, _), (METADATA, _), (ROWS, _), (SCAN, _), (DOCUMENT, _) = (
     [each.reply for each in replies(case, ours=True)]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fields.kinds import Numeric, Stored, Tag, Text, Vector
+from fields.kinds import Numeric, Tag, Text, Vector
 from retriever.engines import REDISEARCH_2, VALKEY_SEARCH_1_2
 from retriever.errors import IndexExists, IndexMissing, NotSupported, ReplyError, ServerError
 from retriever.operations.index import info_command
@@ -34,13 +34,8 @@ from retriever.replies import (
     values,
 )
 from retriever.schema import Schema
-from tests.recorded import RECORDED, of_command, replies
+from tests.recorded import OURS, RECORDED, of_command, replies
 
-OURS = Schema(
-    "ours",
-    [Tag("category"), Tag("tags", many=True), Numeric("year"), Text("title", weight=2.0), Stored("url")],
-    Vector(dims=4),
-)
 # The index that the two engines were compared with; n and t are as they were indexed, v its vector.
 THEIRS = Schema("r", [Tag("g"), Numeric("n"), Text("t")], Vector("v", 4))
 

@@ -16,16 +16,11 @@ from retriever.errors import NotSupported
 from retriever.replies import index_info
 from retriever.schema import Schema, build_ft_create_args
 from tests.grammar import check_create, hash_tag
-from tests.recorded import replies
+from tests.recorded import OURS, replies
 from tests.strategies import schemas
 
 SCHEMA = Schema("docs", [Tag("category"), Numeric("year"), Text("title", weight=2.0), Stored("url")], Vector(dims=384))
-# The indexes that ``tests/replies/ours-*`` were recorded from.
-OURS = Schema(
-    "ours",
-    [Tag("category"), Tag("tags", many=True), Numeric("year"), Text("title", weight=2.0), Stored("url")],
-    Vector(dims=4),
-)
+# With OURS, the indexes that ``tests/replies/ours-*`` were recorded from.
 FLAT = Schema("flat", [Tag("t")], Vector(dims=3, metric="L2", algorithm="FLAT"), None, "flat/")
 
 # --- FT.CREATE ------------------------------------------------------------------------------------

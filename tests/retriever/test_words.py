@@ -259,8 +259,8 @@ def test_an_answer_may_lack_rows():
         "text: 1 rows hold values that this library did not write",
     )
     unranked = Counts(alpha=10).words(live(engine=VALKEY_SEARCH_1_2), "alpha")
-    _, _, reasons = unranked.ranking([Rows(5000, rows[2:])])
-    assert reasons == ("text: 5000 candidates, of which the engine was asked for 4000",)
+    _, _, reasons = unranked.ranking([Rows(7000, rows[2:])])
+    assert reasons == ("text: 7000 candidates, of which the engine was asked for 6000",)
 
 
 def test_no_rows():

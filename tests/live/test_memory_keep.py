@@ -1,0 +1,547 @@
+"""Keeping memory: tags, forgetting into the archive and back, what waits for the index, and what is wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from dataclasses import replace
+
+import pytest
+import valkey
+
+from retriever import InvalidInput, Tag
+from retriever.errors import RetrieverError
+from retriever.memory import indexing, keeping
+from retriever.memory.archive import Archive
+from retriever.memory.keeping import CLEAR
+from retriever.memory.policy import Policy
+from retriever.memory.store import MemoryStore, Note
+from tests.clients import Shell
+from tests.fakes import Embedder
+from tests.memory_stores import DAY, Counted, Steps, chunk_ids, dump, keys, lines, memory_of, note
+from tests.proxy import Proxy
+
+pytestmark = pytest.mark.live
+
+
+def contents(chunks):
+    return [chunk.content for chunk in chunks]
+
+
+def bare(chunk):
+    """A chunk without what only a search, a revision or a model says of it."""
+    return replace(chunk, revision="", embedder=None, relevance=None)
+
+
+@pytest.fixture
+def memory(url, name, raw, clustered, tmp_path):
+    """A blocking store whose plans a test takes step by step."""
+    with MemoryStore.open(
+        url, namespace=name, embed=Embedder(), archive=tmp_path / "a.jsonl", cluster=clustered
+    ) as store:
+        yield store
+    raw.execute_command("FT.DROPINDEX", store._memory.names.index)
+    for key in raw.scan_iter(f"{store._memory.names.index}*", count=1000):
+        raw.unlink(key)
+
+
+# --- set_chunk_tags -------------------------------------------------------------------------------
+
+
+async def test_only_what_is_given_changes(remember, raw):
+    """One field each, effective at once, nothing embedded anew; [] and CLEAR take away (B31)."""
+    embed = Embedder()
+    store = await remember(embed=embed)
+    given = {"tags": ["a"], "importance": 0.5, "knowledge_type": "news", "source_date": "2024-01-01"}
+    doc_id = (await store.ingest(note("one\ntwo", "s", **given), split=lines)).sources[0].doc_id
+    calls = len(embed.calls)
+    before, other = await store.get_document_chunks(doc_id)
+    for change, expected in (
+        ({"importance": 0}, {"importance": 0.0}),
+        ({"importance": 1}, {"importance": 1.0}),
+        ({"knowledge_type": "principle"}, {"knowledge_type": "principle"}),
+        ({"tags": ["b", "c", "b"]}, {"tags": ("b", "c")}),
+        ({"tags": []}, {"tags": ()}),
+        ({"source_date": "1970-01-01"}, {"source_date": 0.0}),
+        ({"importance": CLEAR, "knowledge_type": CLEAR, "source_date": CLEAR}, {}),
+    ):
+        values = expected or {"importance": None, "knowledge_type": None, "source_date": None}
+        after = await store.set_chunk_tags(doc_id, 0, **change)
+        before = replace(before, **values)
+        assert bare(after) == bare(before), change
+        assert (await store.get_document_chunks(doc_id))[1] == other
+    await store.set_chunk_tags(doc_id, 0, tags=["z"])
+    assert contents(await store.find_by_tag("z")) == ["one"]
+    assert contents((await store.search("one", tags=["z"])).chunks) == ["one"]
+    assert len(embed.calls) == calls + 1  # the question
+
+
+BAD = [
+    {},
+    *({"importance": value} for value in (2, float("nan"), -0.1, True, "1")),
+    *({"knowledge_type": value} for value in ("rumour", "")),
+    *({"tags": value} for value in ("a", [""], [1], ["x" * 5000], ["\ud800"])),
+    *({"source_date": value} for value in ("2024-01-01T00:00:00", "soon", float("inf"))),
+]
+
+
+@pytest.mark.parametrize("change", BAD, ids=lambda change: repr(change)[:40])
+async def test_values_that_are_none(remember, raw, change):
+    """A bad value is an error that names its field, and changes nothing; in metadata it fails the source (B31, B2)."""
+    store = await remember()
+    doc_id = (await store.ingest(note("one", "s"))).sources[0].doc_id
+    before = dump(raw, store)
+    with pytest.raises(InvalidInput, match=next(iter(change), "at least one")):
+        await store.set_chunk_tags(doc_id, 0, **change)
+    assert dump(raw, store) == before
+    if change:
+        assert len((await store.ingest(note("two", "t", **change))).failed) == 1
+        assert len(chunk_ids(raw, store)) == 1
+    for unknown in ((doc_id, 1), ("nope", 0), (doc_id, -1), (doc_id, "0")):
+        with pytest.raises(InvalidInput):
+            await store.set_chunk_tags(*unknown, tags=["a"])
+
+
+async def test_redate(remember):
+    """All chunks of a document get the date, or lose it."""
+    store = await remember()
+    doc_id = (await store.ingest(note("one\ntwo", "s"), split=lines)).sources[0].doc_id
+    assert await store.redate(doc_id, "2020-01-01") == 2
+    assert {chunk.source_date for chunk in await store.get_document_chunks(doc_id)} == {1_577_836_800.0}
+    assert await store.redate(doc_id, CLEAR) == 2
+    assert {chunk.source_date for chunk in await store.get_document_chunks(doc_id)} == {None}
+    for bad in ((doc_id, "soon"), ("nope", "2020-01-01")):
+        with pytest.raises(InvalidInput):
+            await store.redate(*bad)
+
+
+# --- deleting -------------------------------------------------------------------------------------
+
+
+async def test_deleting_a_document(remember, raw):
+    """Document, chunks and counters go, and their number is told; an unknown one is 0 (B32)."""
+    store = await remember()
+    doc_id = (await store.ingest(note("one\ntwo", "s"), split=lines)).sources[0].doc_id
+    await store.search("one")
+    assert await store.delete_document(doc_id) == 2
+    assert keys(raw, store) == [memory_of(store).names.index.encode()]
+    assert await store.delete_document(doc_id) == 0
+    assert (await store.index_health()).ok
+    for bad in ("", None, 5):
+        with pytest.raises(InvalidInput):
+            await store.delete_document(bad)
+
+
+async def test_deleting_chunks(remember, raw):
+    """By id, with their counters; with a reason they are in the archive first; nothing deletes nothing (B32, B62)."""
+    store = await remember()
+    await store.ingest(note("one\ntwo\nthree", "s"), split=lines)
+    await store.search("one")
+    ids = chunk_ids(raw, store)
+    assert await store.delete_chunks([]) == 0
+    assert await store.delete_chunks(["nope", "a/b/c"]) == 0
+    assert await store.delete_chunks(ids[0]) == 1
+    assert not remember.archive.exists()
+    assert await store.delete_chunks([ids[1], ids[1]], reason="wrong") == 1
+    assert [json.loads(line)["reason"] for line in remember.archive.read_text().splitlines()] == ["wrong"]
+    assert chunk_ids(raw, store) == [ids[2]]
+    assert raw.hkeys(memory_of(store).names.uses) == [ids[2].encode()]
+    for bad in (None, 5, [""], [None]):
+        with pytest.raises(InvalidInput):
+            await store.delete_chunks(bad)
+
+
+# --- forgetting -----------------------------------------------------------------------------------
+
+
+async def aged(remember, **given):
+    """A store with something for each rule: two chunks rated too low, one too old, the rest to be kept."""
+    store = await remember(fields=[Tag("color")], **given)
+    old = time.time() - 1000 * DAY
+    for text, about in {
+        "low": {"importance": 0.1, "tags": ["a b"], "color": "red", "deep": {"x": [1]}},
+        "low principle": {"importance": 0.2, "knowledge_type": "principle"},
+        "old news": {"knowledge_type": "news", "source_date": old, "speaker": "Zoë"},
+        "old principle": {"knowledge_type": "principle", "source_date": old},
+        "old thing": {"source_date": old},
+        "fresh news": {"knowledge_type": "news"},
+        "edge": {"importance": 0.3},
+    }.items():
+        await store.ingest(note(text, f"of {text}", **about))
+    await store.search("low", k=1)
+    return store
+
+
+GONE = ["low", "low principle", "old news"]
+
+
+async def test_a_dry_run_says_what_the_real_one_does(remember, raw):
+    """The same list, and nothing changed; the real run archives and deletes just these (B33, B5, B10, B11)."""
+    store = await aged(remember)
+    before = dump(raw, store)
+    listed = await store.forget()
+    assert sorted(each.chunk.content for each in listed) == GONE
+    assert [each.score for each in listed] == sorted(each.score for each in listed)
+    assert not any(each.deleted for each in listed)
+    assert dump(raw, store) == before
+    assert not remember.archive.exists()
+    done = await store.forget(dry_run=False)
+    assert [(each.chunk, each.reason) for each in done] == [(each.chunk, each.reason) for each in listed]
+    assert all(each.deleted for each in done)
+    entries, damaged = Archive(remember.archive).read()
+    assert damaged == []
+    assert sorted(entry.content for entry in entries.values()) == GONE
+    assert len(chunk_ids(raw, store)) == 4
+    assert await store.forget(dry_run=False) == []
+    assert sorted(contents((await store.search("low", k=9)).chunks)) == sorted(
+        ["old principle", "old thing", "fresh news", "edge"]
+    )
+
+
+async def test_weights_of_one_run(remember):
+    """A weight given replaces the policy's for the call; what cannot be a weight is an error (B33)."""
+    store = await aged(remember)
+    assert [each.chunk.content for each in await store.forget(importance_threshold=0)] == ["old news"]
+    assert sorted(each.chunk.content for each in await store.forget(score_threshold=0)) == ["low", "low principle"]
+    assert await store.forget(policy=Policy(importance_threshold=0, half_lives={"news": None})) == []
+    for bad in ({"score_threshold": 2}, {"freq_weight": float("nan")}, {"policy": "x"}, {"dry_run": 1}):
+        with pytest.raises(InvalidInput):
+            await store.forget(**bad)
+    with pytest.raises(InvalidInput, match="half-life"):
+        await store.forget(policy=Policy(half_lives={"news": 0}))
+    assert len(await store.forget()) == 3
+
+
+async def test_forgotten_and_restored_is_equal(remember, raw):
+    """Fields, tags, dates and counters come back, and it is found by words and meaning again (B33, B34, case B107)."""
+    store = await aged(remember, user="ann")
+    listed = {each.chunk.id: each.chunk for each in await store.forget()}
+    hashes = dump(raw, store)
+    await store.forget(dry_run=False)
+    restored = await store.restore(list(listed))
+    assert sorted(restored.restored) == sorted(listed)
+    assert (dict(restored.skipped), restored.damaged) == ({}, ())
+    after = {each.chunk.id: each.chunk for each in await store.forget()}
+    assert {id: replace(chunk, revision="") for id, chunk in after.items()} == {
+        id: replace(chunk, revision="") for id, chunk in listed.items()
+    }
+    assert sum(chunk.access_count for chunk in after.values()) == 1
+    meta = memory_of(store).names.index.encode()
+    found = dump(raw, store)
+    assert {key: value for key, value in found.items() if key != meta} == {k: v for k, v in hashes.items() if k != meta}
+    assert contents((await store.search("low", k=1)).chunks) == ["low"]
+    assert (await store.index_health()).ok
+    again = await store.restore(list(listed))
+    assert again.restored == ()
+    assert len(again.skipped) == 3
+    assert all("wins" in reason for reason in again.skipped.values())
+
+
+async def test_what_changed_meanwhile_stays(memory):
+    """A chunk that is read or tagged between the judgement and the deletion is kept (B31, B33, B40)."""
+    for change in (
+        lambda chunk: memory.search("low", k=5),
+        lambda chunk: memory.set_chunk_tags(chunk.doc_id, 0, importance=0.9),
+        lambda chunk: memory.set_chunk_tags(chunk.doc_id, 0, tags=["keep"]),
+        lambda chunk: memory.redate(chunk.doc_id, "2024-01-01"),
+    ):
+        memory.ingest(note("low", "s", importance=0.1))
+        (judged,) = memory.forget()
+        plan = Steps(memory, keeping.forget(memory._memory, Policy(), dry_run=False, now=time.time()))
+        while type(plan.waiting).__name__ != "Call":
+            plan.take()
+        change(judged.chunk)
+        (told,) = plan.finish()
+        assert not told.deleted
+        (kept,) = memory.get_document_chunks(judged.chunk.doc_id)
+        assert kept.content == "low"
+        assert memory.restore(kept.id).restored == ()
+        memory.delete_document(kept.doc_id)
+
+
+def test_killed_at_any_step_of_forgetting(memory, raw):
+    """Every chunk is in the store or in the archive, and restore brings all back (B33)."""
+    memory.ingest(note("\n".join(f"low {at}" for at in range(5)), "s", importance=0.1), split=lines)
+    doc_id = memory.ingest(note("low 0", "s"), dry_run=True).sources[0].doc_id
+    everything = {chunk.id: chunk for chunk in memory.get_document_chunks(doc_id)}
+    left = []
+    for step in range(30):
+        plan = keeping.forget(memory._memory, Policy(), dry_run=False, now=time.time())
+        left.append(Steps(memory, plan).take(step))
+        stored = set(chunk_ids(raw, Shell(memory)))
+        archived, damaged = memory._memory.archive.read()
+        assert stored | set(archived) == set(everything), step
+        assert damaged == []
+        memory.restore(lambda entry: True)
+        assert contents(memory.get_document_chunks(doc_id)) == contents(everything.values()), step
+        assert memory.index_health().ok
+        if left[-1].done:
+            break
+    assert 3 < step < 29
+
+
+@pytest.mark.parametrize("at", [0, 300, 700, 1000])
+async def test_a_connection_that_breaks_while_forgetting(remember, url, raw, at):
+    """Cut after any byte of the deletion: in the store or in the archive, and an error of the client's own (B33)."""
+    direct = await aged(remember)
+    everything = set(chunk_ids(raw, direct))
+    with Proxy(url) as proxy:
+        store = await remember(to=proxy.url, fields=[Tag("color")])
+        append = Archive.append
+
+        def cut(self, entries):
+            append(self, entries)
+            proxy.refuse = True
+            proxy.cut_after(at)
+
+        Archive.append = cut
+        try:
+            with pytest.raises((valkey.exceptions.ConnectionError, ConnectionError)):
+                await store.forget(dry_run=False)
+        finally:
+            Archive.append = append
+    archived, _ = Archive(remember.archive).read()
+    assert set(chunk_ids(raw, direct)) | set(archived) == everything
+    await direct.restore(lambda entry: True)
+    assert set(chunk_ids(raw, direct)) == everything
+
+
+@pytest.mark.parametrize("how", ["folder", "below a file", "full"])
+async def test_an_archive_that_cannot_be_written(remember, raw, tmp_path, how):
+    """It is an error, and nothing is deleted (B33, case B107)."""
+    (tmp_path / "file").write_text("")
+    archive = {"folder": tmp_path, "below a file": tmp_path / "file" / "a.jsonl", "full": "/dev/full"}[how]
+    store = await aged(remember, archive=archive)
+    before = dump(raw, store)
+    with pytest.raises((OSError, RetrieverError)) as raised:
+        await store.forget(dry_run=False)
+    assert str(archive) in str(raised.value)
+    with pytest.raises((OSError, RetrieverError)):
+        await store.delete_chunks(chunk_ids(raw, store), reason="all")
+    assert dump(raw, store) == before
+
+
+async def test_a_damaged_archive(remember, raw):
+    """Lines that cannot be read or hold no chunk are reported, and the others come back (B33, B34)."""
+    store = await aged(remember)
+    await store.forget(dry_run=False)
+    entries = [json.loads(line) for line in remember.archive.read_text().splitlines()]
+    first = entries[0]
+
+    def other(**changes):
+        return json.dumps({**first, "id": f"{first['doc_id']}/{os.urandom(4).hex()}/0", **changes})
+
+    with remember.archive.open("a") as file:
+        for line in (
+            '{"id": "cut sho',
+            other(metadata={**first["metadata"], "tags": 5}),
+            other(metadata={**first["metadata"], "fields": 7}),
+            other(metadata={**first["metadata"], "created_at": "soon"}),
+            other(metadata={**first["metadata"], "access_count": "many"}),
+            other(chunk_index=7),
+            other(id="no-chunk"),
+            other(content=" "),
+        ):
+            file.write(line + "\n")
+    restored = await store.restore(lambda entry: True)
+    assert sorted(restored.restored) == sorted(entry["id"] for entry in entries)
+    assert len(restored.damaged) == 1
+    assert "line 4" in restored.damaged[0]
+    assert len(restored.skipped) == 7, restored.skipped
+    assert len(chunk_ids(raw, store)) == 7
+    assert (await store.index_health()).ok
+
+
+async def test_the_last_line_of_an_id_counts(remember):
+    """Forgotten twice, restored as it was the last time (B33)."""
+    store = await remember()
+    doc_id = (await store.ingest(note("low", "s", importance=0.1))).sources[0].doc_id
+    (one,) = await store.forget(dry_run=False)
+    await store.restore(one.chunk.id)
+    await store.set_chunk_tags(doc_id, 0, importance=0.2, tags=["second"])
+    await store.forget(dry_run=False)
+    await store.restore([one.chunk.id, "unknown/x/0"])
+    (chunk,) = await store.get_document_chunks(doc_id)
+    assert (chunk.importance, chunk.tags) == (0.2, ("second",))
+
+
+async def test_an_old_version_is_not_restored(remember):
+    """Where a document has a newer version, what was archived of the older stays there, and that is said (B33, B34)."""
+    store = await remember()
+    await store.ingest(note("low", "s", importance=0.1))
+    (gone,) = await store.forget(dry_run=False)
+    await store.ingest(note("new", "s"))
+    restored = await store.restore(gone.chunk.id)
+    assert restored.restored == ()
+    assert "newer version" in restored.skipped[gone.chunk.id]
+    assert (await store.index_health()).ok
+
+
+async def test_an_archive_of_many(remember, name):
+    """One file serves several namespaces; each restores its own (B3, B34)."""
+    one, other = await remember(), await remember(namespace=f"{name}-2")
+    for store in (one, other):
+        await store.ingest(note("low", "s", importance=0.1))
+        await store.forget(dry_run=False)
+    assert len((await one.restore(lambda entry: True)).restored) == 1
+    assert (await other.stats()).chunks == 0
+
+
+# --- the index ------------------------------------------------------------------------------------
+
+
+async def test_update_index_twice_and_by_two(remember, raw):
+    """Running it again does nothing; two workers at once embed each chunk, and leave none behind (B35)."""
+    stores = [await remember(), await remember()]
+    text = "\n".join(f"line {at}" for at in range(250))
+    await stores[0].ingest(Note(text, "s"), split=lines, update_index=False)
+    done = await asyncio.gather(*(store.update_index() for store in stores))
+    assert [each.backlog for each in done] == [0, 0]
+    assert [each.failed for each in done] == [(), ()]
+    assert sum(each.embedded for each in done) >= 250
+    again = await stores[0].update_index()
+    assert (again.embedded, again.backlog) == (0, 0)
+    assert (await stores[1].index_health()).ok
+    assert len((await stores[1].search("line", k=300)).chunks) == 250
+    for bad in ({"stale": 1}, {"timeout_s": -1}, {"timeout_s": float("nan")}):
+        with pytest.raises(InvalidInput):
+            await stores[0].update_index(**bad)
+
+
+def test_update_index_killed_at_any_step(memory):
+    """What is left is pending or searchable, and the next run ends it (B35)."""
+    left = []
+    for step in range(40):
+        memory.ingest(note("ferry one\nferry two", "s"), split=lines, update_index=False)
+        left.append(Steps(memory, indexing.update_index(memory._memory, stale=False, timeout_s=5.0)).take(step))
+        memory.update_index()
+        assert len(memory.search("ferry").chunks) == 2, step
+        assert memory.index_health().ok
+        (source,) = {chunk.doc_id for chunk in memory.search("ferry").chunks}
+        memory.delete_document(source)
+        if left[-1].done:
+            break
+    assert 3 < step < 39
+
+
+async def test_chunks_without_a_vector(remember, raw):
+    """What has lost its vector is embedded anew by update_index(stale=True), as its text is (B35, B37)."""
+    store = await remember(embed=Embedder(name="new"))
+    await store.ingest([note("one"), note("two")])
+    key = memory_of(store).names.prefix + chunk_ids(raw, store)[0]
+    before = raw.hgetall(key)
+    raw.hdel(key, "embedding", "__of_embedding")
+    assert (await store.update_index()).embedded == 0
+    assert (await store.update_index(stale=True)).embedded == 1
+    assert raw.hgetall(key) == before
+    assert (await store.update_index(stale=True)).embedded == 0
+
+
+BREAKS = {
+    "chunks that wait to be searchable": "update_index",
+    "chunks without a vector of this model": "stale",
+    "chunks of no document's current version": "delete",
+    "documents that lack chunks": "ingest anew",
+    "documents refused by the engine": None,
+    "use counts of chunks that are gone": None,
+}
+
+
+@pytest.mark.parametrize("what", BREAKS)
+async def test_each_finding(remember, raw, what):
+    """Something is really broken; health names it, changes nothing, and what it advises repairs it (B37)."""
+    store = await remember()
+    doc_id = (await store.ingest(Note("one\ntwo", "s"), split=lines)).sources[0].doc_id
+    names = memory_of(store).names
+    first = names.prefix + chunk_ids(raw, store)[0]
+    assert (await store.index_health()).ok
+    match what:
+        case "chunks that wait to be searchable":
+            await store.ingest(Note("three"), update_index=False)
+        case "chunks without a vector of this model":
+            raw.hdel(first, "embedding", "__of_embedding")
+        case "chunks of no document's current version":
+            raw.unlink(names.document(doc_id))
+        case "documents that lack chunks":
+            raw.unlink(first)
+        case "documents refused by the engine":
+            raw.hset(first, "importance", "much")
+        case "use counts of chunks that are gone":
+            raw.hset(names.uses, "gone/x/0", 3)
+    before = dump(raw, store)
+    health = await store.index_health()
+    assert dump(raw, store) == before
+    found = {finding.what.partition(";")[0]: finding for finding in health.findings}
+    assert what in found, health
+    assert found[what].count == 2 if "no document" in what else found[what].count >= 1
+    assert found[what].advice
+    if what == "documents refused by the engine":
+        assert "importance" in next(
+            finding.what for finding in health.findings if what in finding.what
+        ) or first in str(health)
+    match BREAKS[what]:
+        case "update_index":
+            await store.update_index()
+        case "stale":
+            assert "stale=True" in found[what].advice
+            await store.update_index(stale=True)
+        case "ingest anew":
+            assert "delete_document()" in found[what].advice
+            await store.delete_document(doc_id)
+            await store.ingest(Note("one\ntwo", "s"), split=lines)
+        case "delete":
+            await store.ingest(Note("one\ntwo", "s"), split=lines)
+    if BREAKS[what]:
+        assert (await store.index_health()).ok
+
+
+async def test_stats(remember, raw):
+    """Counts by kind, shares, pending, uses, twins and bytes, of what is there (B38)."""
+    store = await remember()
+    await store.ingest(
+        [note("é one", "1", knowledge_type="news", tags=["a"]), note("two", "2", importance=0), note("two", "3")]
+    )
+    await store.ingest(note("pending", "4"), update_index=False)
+    for _ in range(10):
+        await store.search("one", k=1, use_fts=True, tags=["a"])
+    before = dump(raw, store)
+    stats = await store.stats()
+    assert dump(raw, store) == before
+    assert (stats.documents, stats.chunks, stats.pending) == (4, 4, 1)
+    assert stats.by_type == {"news": 1, "unset": 3}
+    assert (stats.rated, stats.tagged) == (0.25, 0.25)
+    assert stats.uses == {"0": 3, "1-9": 0, "10-99": 1, "100+": 0}
+    assert (stats.duplicates, stats.bytes) == (1, len("é onetwotwopending".encode()))
+
+
+async def test_an_empty_store(remember):
+    """Nothing is there, and nothing is wrong with that (B37, B38)."""
+    store = await remember()
+    stats = await store.stats()
+    assert (stats.documents, stats.chunks, stats.rated) == (0, 0, 0)
+    assert (await store.index_health()).ok
+    assert (await store.search("ferry")).chunks == ()
+    assert await store.forget(dry_run=False) == []
+    assert (await store.update_index()).embedded == 0
+    assert (await store.context("ferry", 10)).text == ""
+    assert (await store.restore(lambda entry: True)).restored == ()
+
+
+async def test_duplicates_are_listed_and_kept(remember, raw):
+    """Groups of equal normalised text, every member, and what differs in a digit is none (B39, cases B105, B106)."""
+    store = await remember()
+    texts = ["v1 took 12 ms", "v1  took 12 ms ", "v1 took 13 ms", "V1 took 12 ms", "v1 took 12 ms"]
+    await store.ingest([Note(text, str(at)) for at, text in enumerate(texts)])
+    (group,) = await store.find_near_duplicates()
+    assert sorted(chunk.source for chunk in group) == ["0", "1", "4"]
+    assert len(chunk_ids(raw, store)) == 5
+
+
+async def test_restore_costs_nothing_where_nothing_is_to_restore(remember):
+    """An empty archive is no round trip."""
+    store = await remember()
+    counted = Counted(store)
+    await store.restore(lambda entry: True)
+    assert counted.names() == []
