@@ -111,6 +111,7 @@ class Retriever:
 
         client = own_client(Valkey, url, timeout_s)
         retriever = cls(client, schema, embed=embed, rerank=rerank, engine=engine, on_operation=on_operation)
+        retriever._live.cluster = cluster
         retriever._driver.link = (
             ClusterLink(make=own_cluster(ValkeyCluster, client, url, timeout_s)) if cluster else OwnLink(client)
         )
@@ -430,6 +431,7 @@ class AsyncRetriever:
 
         client = own_client(Valkey, url, timeout_s)
         retriever = cls(client, schema, embed=embed, rerank=rerank, engine=engine, on_operation=on_operation)
+        retriever._live.cluster = cluster
         retriever._driver.link = (
             AsyncClusterLink(make=own_cluster(ValkeyCluster, client, url, timeout_s))
             if cluster
@@ -640,7 +642,7 @@ def _live(
         raise InvalidInput(f"schema: a Schema expected, not {schema!r}")
     if engine is not None and not isinstance(engine, Engine):
         raise InvalidInput(f"engine: a row of retriever.engines expected, not {engine!r}")
-    live = Live(schema, blocking=blocking, engine=engine, database=_database(client))
+    live = Live(schema, blocking=blocking, engine=engine, database=_database(client), cluster=is_cluster(client))
     if rerank is not None:
         live.check_callable(rerank, "rerank")
     if embed is None:

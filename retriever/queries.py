@@ -185,8 +185,12 @@ def check_finite(name: str, value: object) -> None:
     """InvalidInput unless it is a finite number; a squared distance may be larger than a NUMERIC field takes."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise InvalidInput(f"{name}: a number expected, not {value!r}")
-    if not isfinite(value):
-        raise InvalidInput(f"{name}: {value} is not finite")
+    try:
+        finite = isfinite(value)
+    except OverflowError:  # an int that no float holds
+        finite = False
+    if not finite:
+        raise InvalidInput(f"{name}: {value if isinstance(value, float) else 'the number'} is not finite")
 
 
 def check_seconds(name: str, value: object, *, least: float = 0.0) -> float:

@@ -113,7 +113,11 @@ def index_health(memory: Memory) -> Plan[Health]:
     table: list[tuple[str, Sequence[str], str]] = [
         ("chunks that wait to be searchable", pending, "update_index() embeds them"),
         ("chunks without a vector of this model", bare, "update_index(stale=True) embeds them"),
-        ("chunks of no document's current version", homeless, "the next ingest of their source removes them"),
+        (
+            "chunks of no document's current version",
+            homeless,
+            "delete_chunks(); the next version of their source takes them along",
+        ),
         (
             "documents that lack chunks",
             short,

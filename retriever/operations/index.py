@@ -73,6 +73,7 @@ class Live:
     schema: Schema
     blocking: bool = True
     database: int = 0  # as far as the client says
+    cluster: bool = False  # the client speaks to one
     embeds: bool = False
     embedder: str | None = None
     engine: Engine | None = None
@@ -115,12 +116,15 @@ def search_engine(live: Live) -> Plan[Engine]:
     return server.engine
 
 
-def check_database(live: Live) -> Plan[None]:
-    """Refuse a client that says it is in a database whose keys the engine does not index."""
-    if not live.database:
+def check_place(live: Live) -> Plan[None]:
+    """Refuse a cluster of which the engine answers for one shard, and a database whose keys it does not index.
+
+    As far as the client says where it is: a lone one in database 0 is not asked about.
+    """
+    if not (live.database or live.cluster):
         return
     engine = yield from search_engine(live)
-    if not engine.any_database:
+    if live.database and not engine.any_database:
         raise NotSupported(f"{engine.name} indexes database 0 only; this client is in database {live.database}")
 
 
@@ -432,7 +436,7 @@ def check_before_delete(live: Live) -> Plan[None]:
     Raises SchemaMismatch if the live index, or what is stored of a lost one, is another than the declared;
     InvalidInput if there is none of this name and the prefix overlaps one that is.
     """
-    yield from check_database(live)
+    yield from check_place(live)
     if live.checked:
         return
     engine = yield from _engine_of_database(live)
@@ -513,7 +517,7 @@ def drop_definition(live: Live, *, delete_documents: bool) -> Plan[None]:
     InvalidInput, if the prefix overlaps another index's, whose documents would go too.
     """
     schema, key = live.schema, live.schema.metadata_key
-    yield from check_database(live)
+    yield from check_place(live)
     engine = yield from _engine_of_database(live)
     stored, info = yield from ask_all((_metadata_command(schema), info_command(schema.name)))
     raise_first(stored, but=WrongType)

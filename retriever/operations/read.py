@@ -17,7 +17,7 @@ from fields.names import TEXT_FIELD, check_id
 from fields.vectors import vector_from_bytes
 from retriever.documents import Document
 from retriever.errors import ReplyError, SearchTimeout, WrongType
-from retriever.operations.index import Live, check_database, check_size, search_engine, whole_index
+from retriever.operations.index import Live, check_place, check_size, search_engine, whole_index
 from retriever.plans import Ask, Command, Node, Page, Plan, Primaries, ask_all, ask_one, parsed, raise_first
 from retriever.queries import DEFAULT_TIMEOUT_MS, FilterSpec, check_bool, check_int, count_command, scan_command
 from retriever.replies import integer, values
@@ -61,7 +61,7 @@ def exists(live: Live, ids: str | Iterable[str]) -> Plan[bool | list[bool]]:
 def count(live: Live, filter: FilterSpec) -> Plan[int]:
     """How many documents the index holds, or how many of them pass a filter; the engine counts."""
     checked = as_filter(filter, live.schema.by_name)
-    yield from check_database(live)
+    yield from check_place(live)
     if checked is None:
         info = yield from whole_index(live)
         return info.documents

@@ -26,7 +26,7 @@ from fields.vectors import embedding_matrix, vector_bytes, vector_from_bytes
 from retriever.documents import FusedHit, Hits
 from retriever.errors import NotSupported, ServerError
 from retriever.fusion import CHANNELS, Append, Fused, Fusion, Linear, Rrf, as_fusion, fuse, mmr
-from retriever.operations.index import Live, check_database, check_size, dims_of, known_schema
+from retriever.operations.index import Live, check_place, check_size, dims_of, known_schema
 from retriever.operations.search import Shape, each_alone, field_names, reranker_of, returned_names, shape
 from retriever.operations.words import MAX_TERMS, Words, text_engine, words
 from retriever.plans import Ask, Call, Command, Embed, Plan, ask_all, parsed, together
@@ -125,8 +125,8 @@ def retrieve(
         vector_bytes(vector, live.dims, live.schema.vector.metric, "vector")  # refused before any I/O
     if expand is not None:
         _check_expand(live, expand, text, asked.fusion)
-    if live.database:
-        yield from check_database(live)
+    if live.database or live.cluster:
+        yield from check_place(live)
     answer = _Answer()
     texts = [text] if text is not None else []
     if expand is not None:

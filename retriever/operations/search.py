@@ -23,7 +23,7 @@ from fields.vectors import embedding_matrix, vector_bytes, vector_from_bytes
 from retriever.documents import H, Hit, Hits
 from retriever.engines import LEAST_QUERY_BYTES
 from retriever.errors import ReplyError
-from retriever.operations.index import Live, check_database, check_size, dims_of, known_schema
+from retriever.operations.index import Live, check_place, check_size, dims_of, known_schema
 from retriever.plans import Ask, Call, Command, Embed, Plan, parsed, together
 from retriever.queries import (
     MAX_K,
@@ -83,8 +83,8 @@ def query(
         check_finite("max_distance", max_distance)
     checked = None if filter is None else as_filter(filter, live.schema.by_name)
     words = f"{'*' if checked is None else filter_text(checked)}=>{asked.knn}"
-    if live.database:
-        yield from check_database(live)
+    if live.database or live.cluster:
+        yield from check_place(live)
     if len(words) > LEAST_QUERY_BYTES // 4:  # a character has at most 4 bytes, and counting them costs time
         yield from check_size(live, words)
     if text is not None:

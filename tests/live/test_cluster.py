@@ -117,7 +117,9 @@ def corpus(count=120):
 async def test_redisearch_without_a_coordinator_is_refused(redisearch, clustered):
     """One shard would answer for all of them, so no index is made and none is written to (case B79)."""
     shell = clustered(redisearch, schema("refused"))
-    for call in (shell.create_index(), shell.upsert(corpus(1)), shell.delete(filter={"category": "c1"})):
+    calls = [shell.create_index(), shell.upsert(corpus(1)), shell.delete(filter={"category": "c1"})]
+    calls += [shell.query(vector=[1, 0, 0, 0]), shell.retrieve(vector=[1, 0, 0, 0]), shell.count()]
+    for call in calls:
         with pytest.raises(NotSupported, match="RediSearch 2.10.5 in cluster mode answers from one shard only"):
             await call
     assert await shell.get(["d0", "refused"]) == [None, None]

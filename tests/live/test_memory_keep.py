@@ -497,6 +497,20 @@ async def test_each_finding(remember, raw, what):
         assert (await store.index_health()).ok
 
 
+async def test_a_chunk_of_another_version(remember, raw):
+    """One that its document does not name is found although the document is there, and deleted as is advised (B37)."""
+    store = await remember()
+    await store.ingest(Note("one", "s"))
+    (id,) = chunk_ids(raw, store)
+    left = f"{id.split('/')[0]}/0a0b/0"
+    raw.copy(memory_of(store).names.prefix + id, memory_of(store).names.prefix + left)
+    (finding,) = (await store.index_health()).findings
+    assert (finding.what, finding.examples) == ("chunks of no document's current version", (left,))
+    assert "delete_chunks()" in finding.advice
+    assert await store.delete_chunks(finding.examples) == 1
+    assert (await store.index_health()).ok
+
+
 async def test_stats(remember, raw):
     """Counts by kind, shares, pending, uses, twins and bytes, of what is there (B38)."""
     store = await remember()
