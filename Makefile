@@ -1,7 +1,7 @@
 # make demo: see it work.  make test: the whole test suite.  make check: lint, types, import contracts.
 # make test-models: the tests with real models of sentence-transformers, which bring torch.
 # make test-clients: the live tests over every kind of client that can be borrowed, about 15 minutes.
-# make bench: ratios against the raw client, about three minutes.
+# make bench: ratios against the raw client, about six minutes.
 # make quality: nDCG@10 and recall@10 on judged collections, which RETRIEVER_DATA names; see benchmarks/README.md.
 # make soak: readers and writers at once on one index for ten minutes, and what must hold then; SOAK_S=60 for one.
 # make test-live: the live tests against VALKEY_URL's server.  make test-docker: against each of docker/compose*.yaml.
@@ -67,6 +67,7 @@ bench: $(VENV)/.demo
 	$(BIN)/python benchmarks/query.py
 	$(BIN)/python benchmarks/upsert.py
 	$(BIN)/python benchmarks/recall.py
+	$(BIN)/python benchmarks/retrieve.py
 
 quality: $(VENV)/.dev
 	$(BIN)/python benchmarks/quality.py

@@ -3,7 +3,7 @@
 Everything runs twice on one server: as the server is (RediSearch ranks words itself), and asked as Valkey Search is,
 which ranks none. Metrics come from ir-measures; exact BM25, to compare with, from bm25s, over the same terms. The
 judged collections, Cranfield and LoCoMo, are not part of this project: RETRIEVER_DATA names the folder that holds
-them, ``data`` beside this script unless set. The German set and the made text are. See README.md.
+them, ``../shared/data`` unless set. The German set and the made text are. See README.md.
 """
 
 from __future__ import annotations

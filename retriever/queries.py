@@ -144,11 +144,11 @@ def set_queries(sets: Sequence[Sequence[str]], filter: Filter | None, engine: En
 
 
 def text_command(
-    schema: Schema, query: str, returned: Sequence[str], limit: int, timeout_ms: int, engine: Engine
+    schema: Schema, query: str, returned: Sequence[str], limit: int, timeout_ms: int, *, ranked: bool
 ) -> Command[Rows]:
-    """FT.SEARCH by words, with the analysed copies; best first where the engine scores text, else in no order."""
+    """FT.SEARCH by words, with the analysed copies; best first if the engine is to rank them, else in no order."""
     args: tuple[Arg, ...] = ("FT.SEARCH", schema.name, query, "VERBATIM", "RETURN", len(returned), *returned)
-    if engine.scores_text:
+    if ranked:
         args += ("SCORER", "BM25STD")
     return Command(
         (*args, "LIMIT", 0, limit, "TIMEOUT", timeout_ms, "DIALECT", 2),

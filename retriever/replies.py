@@ -56,6 +56,7 @@ class IndexInfo:
 
     attributes: name -> type (TEXT, TAG, NUMERIC, VECTOR) and, for a TAG, whether it is ``exact``
     (case-sensitive, our separator); for a VECTOR algorithm, dims, metric, m, ef_construction.
+    records: entries in its lists of who holds which term, those of overwritten documents too until they are swept out.
     """
 
     name: str
@@ -65,6 +66,7 @@ class IndexInfo:
     indexing: bool
     percent_indexed: float
     failures: int
+    records: int
     last_error: str | None
     last_error_key: str | None
 
@@ -79,6 +81,7 @@ def whole(infos: Sequence[IndexInfo], *, arriving: bool) -> IndexInfo:
         indexing=arriving or any(info.indexing for info in infos),
         percent_indexed=min(info.percent_indexed for info in infos),
         failures=sum(info.failures for info in infos),
+        records=sum(info.records for info in infos),
         last_error=failed.last_error,
         last_error_key=failed.last_error_key,
     )
@@ -145,6 +148,7 @@ def index_info(reply: Any) -> IndexInfo:
         indexing=bool(int(state)),
         percent_indexed=min(100.0, max(0.0, 100 * percent)),
         failures=int(info.get(b"hash_indexing_failures", 0)),
+        records=int(float(info.get(b"num_records", 0))),
         last_error=_unless_none(errors.get(b"last indexing error")),
         last_error_key=_unless_none(errors.get(b"last indexing error key")),
     )

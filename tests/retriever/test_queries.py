@@ -256,12 +256,12 @@ def test_sets_are_split_by_the_engine_s_limits():
 
 def test_the_whole_search_by_words():
     """Word by word: only an engine that ranks is told a scorer; a count asks for no row."""
-    ranked = text_command(SCHEMA, "(@x:v)", ["x", "y"], 50, 5_000, REDISEARCH_2)
+    ranked = text_command(SCHEMA, "(@x:v)", ["x", "y"], 50, 5_000, ranked=True)
     assert ranked.args == (
         *("FT.SEARCH", "docs", "(@x:v)", "VERBATIM", "RETURN", 2, "x", "y", "SCORER", "BM25STD"),
         *("LIMIT", 0, 50, "TIMEOUT", 5_000, "DIALECT", 2),
     )
-    unranked = text_command(SCHEMA, "(@x:v)", ["x", "y"], 50, 5_000, VALKEY_SEARCH_1_2)
+    unranked = text_command(SCHEMA, "(@x:v)", ["x", "y"], 50, 5_000, ranked=False)
     assert unranked.args == (*ranked.args[:8], *ranked.args[10:])
     assert unranked.parse([1, b"k", [b"y", b"1"]]).rows == [(b"k", [None, b"1"])]
     count = frequency_command(SCHEMA, "@x:v", 5_000)

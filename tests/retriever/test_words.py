@@ -22,6 +22,7 @@ PLAIN = Schema("ours", [Tag("category"), Numeric("year")], Vector(dims=2))
 TITLED = Schema("ours", [Tag("category"), Text("title", weight=2.0), Text("note")], Vector(dims=2))
 INFO = [*replies("info of our HNSW index", ours=True)[0].reply]
 FILTER = Tag("category") == "x"
+PASSES = "(@category:{x})"
 
 
 def live(schema=PLAIN, engine=REDISEARCH_2, **known):
@@ -31,8 +32,8 @@ def live(schema=PLAIN, engine=REDISEARCH_2, **known):
 class Counts:
     """Counts of a collection: term or filter -> documents; mean lengths from terms and documents counted."""
 
-    def __init__(self, documents=100, lengths=(b"500", b"100"), **by_term):
-        self.documents, self.lengths, self.by_term = documents, lengths, by_term
+    def __init__(self, documents=100, lengths=(b"500", b"100"), records=0, **by_term):
+        self.documents, self.lengths, self.records, self.by_term = documents, lengths, records, by_term
         self.clock = 0.0
         self.counted = []  # the terms or filters of each round trip
 
@@ -41,6 +42,7 @@ class Counts:
             case "FT.INFO":
                 info = [*INFO]
                 info[info.index(b"num_docs") + 1] = str(self.documents).encode()
+                info[info.index(b"num_records") + 1] = str(self.records).encode()
                 return info
             case "HMGET":
                 return [*self.lengths] * (len(command.args[2:]) // 2)
@@ -245,6 +247,17 @@ def test_the_ranking():
     assert [id for id, _ in ranking] == ["t", "a", "b"]
     assert [found.held(by_id[id]) for id in ("a", "t", "none")] == [("alpha",), ("alpha", "beta"), ()]
     assert reasons == ()
+
+
+@pytest.mark.parametrize(("records", "ranked"), [(0, True), (600, True), (601, False)])
+def test_an_engine_full_of_overwritten_documents_is_not_asked_to_rank(records, ranked):
+    """Its scores count them: beyond 1.2 entries a term, candidates are planned as for an engine without scores (A19)."""
+    counts = Counts(documents=100, lengths=(b"500", b"100"), records=records, alpha=10, passing=40)  # 500 terms in all
+    made = counts.words(live(), "alpha", filter=FILTER)
+    assert made.ranked is ranked
+    assert {"SCORER" in command.args for command in made.commands} == {ranked}
+    # The share of documents that pass is asked for where it is planned with, and only there.
+    assert [query for asked in counts.counted for query in asked] == ["@__terms:alpha", *([] if ranked else [PASSES])]
 
 
 def test_an_answer_may_lack_rows():
