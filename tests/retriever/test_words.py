@@ -251,13 +251,15 @@ def test_the_ranking():
 
 @pytest.mark.parametrize(("records", "ranked"), [(0, True), (600, True), (601, False)])
 def test_an_engine_full_of_overwritten_documents_is_not_asked_to_rank(records, ranked):
-    """Its scores count them: beyond 1.2 entries a term, candidates are planned as for an engine without scores (A19)."""
-    counts = Counts(documents=100, lengths=(b"500", b"100"), records=records, alpha=10, passing=40)  # 500 terms in all
+    """Its scores count them: beyond 1.2 entries a term, candidates are planned as without scores (A19)."""
+    # 100 documents of 5 terms.
+    counts = Counts(documents=100, lengths=(b"500", b"100"), records=records, alpha=10, passing=40)
     made = counts.words(live(), "alpha", filter=FILTER)
     assert made.ranked is ranked
     assert {"SCORER" in command.args for command in made.commands} == {ranked}
     # The share of documents that pass is asked for where it is planned with, and only there.
-    assert [query for asked in counts.counted for query in asked] == ["@__terms:alpha", *([] if ranked else [PASSES])]
+    asked = [query for trip in counts.counted for query in trip]
+    assert asked == ["@__terms:alpha", *([] if ranked else [PASSES])]
 
 
 def test_an_answer_may_lack_rows():
