@@ -3,7 +3,7 @@
 Everything runs twice on one server: as the server is (RediSearch ranks words itself), and asked as Valkey Search is,
 which ranks none. Metrics come from ir-measures; exact BM25, to compare with, from bm25s, over the same terms. The
 judged collections, Cranfield and LoCoMo, are not part of this project: RETRIEVER_DATA names the folder that holds
-them, ``../shared/data`` unless set. The German set and the made text are. See README.md.
+them, ``data`` beside this script unless set. The German set and the made text are. See README.md.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from retriever import (
 K = 10
 NAME = f"{harness.NAME}-quality"
 HERE = Path(__file__).resolve().parent
-DATA = Path(os.environ.get("RETRIEVER_DATA") or HERE.parent.parent / "shared" / "data")
+DATA = Path(os.environ.get("RETRIEVER_DATA") or HERE / "data")
 # How the words of a query are looked for: None is the server's own way.
 WAYS: tuple[tuple[str, Engine | None], ...] = (("own", None), ("as Valkey Search", VALKEY_SEARCH_1_2))
 APART = 0.005  # in nDCG@10, that the two ways may be

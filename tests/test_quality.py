@@ -15,7 +15,7 @@ import pytest
 
 pytestmark = pytest.mark.live
 ROOT = Path(__file__).resolve().parents[1]
-DATA = Path(os.environ.get("RETRIEVER_DATA") or ROOT.parent / "shared" / "data")
+DATA = Path(os.environ.get("RETRIEVER_DATA") or ROOT / "benchmarks" / "data")
 WAYS = {"own", "as Valkey Search"}
 
 

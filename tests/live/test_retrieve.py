@@ -643,7 +643,8 @@ async def test_rewriting_keeps_the_ranking(make, schema, engine):
     for _ in range(4):
         await shell.upsert(documents)
     again = make(schema, engine=engine)  # whose frequencies are new
-    assert stable(await again.retrieve(**ask)) == first
+    # Candidates are then planned, not the engine's best: farther down there may be one that its ranking had missed.
+    assert stable(await again.retrieve(**ask))[:10] == first[:10]
 
 
 async def test_what_was_just_written_is_found(words):
