@@ -98,8 +98,8 @@ class Schema:
 
         Both live side by side, each with vectors of its own, and a reader of one never sees the other.
         """
-        if self.generation != 1 or generation == 1:
-            raise InvalidInput(f"generation {generation} of generation {self.generation}")
+        if self.generation != 1 or generation < 2:
+            raise InvalidInput(f"generation {generation} of generation {self.generation}: from 2 on, of the first only")
         vector = dataclasses.replace(self.vector, name=f"{self.vector.name}_{generation}")
         name = f"{self.name}{GENERATION}{generation}"
         return Schema(name, self.fields, vector, self.analysis, self.prefix, generation=generation)
@@ -125,7 +125,8 @@ class Schema:
             fields = [FIELD_KINDS[each.pop("kind")](**each) for each in read["fields"]]
             read["vector"].pop("kind")
             analysis = Analysis.from_json(read["analysis"]) if read["analysis"] else None
-            return cls(name, fields, Vector(**read["vector"]), analysis, read["prefix"])
+            generation = _generation(name)
+            return cls(name, fields, Vector(**read["vector"]), analysis, read["prefix"], generation=generation)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidInput(f"stored schema of {name!r} cannot be read: {error}") from error
 
@@ -248,6 +249,17 @@ def _hash_tag(text: str) -> str | None:
     """What a cluster hashes of a key instead of the whole: the first ``{...}`` with something in it."""
     tag, closed, _ = text.partition("{")[2].partition("}")
     return tag if closed and tag else None
+
+
+def _generation(name: str) -> int:
+    """Which generation an index is by its name; ValueError for a name that none has."""
+    first, at, number = name.partition(GENERATION)
+    if not at:
+        return 1
+    generation = int(number)
+    if generation < 2:
+        raise ValueError(f"{first!r} has no generation {number}")
+    return generation
 
 
 def _declared(each: Field | Vector) -> dict[str, Any]:

@@ -445,7 +445,7 @@ def _check_vector(words: _Words, *, old: bool) -> None:
 
 # What is sent besides FT commands, and what the scripts call: one key each, which is where the command goes.
 _OF_A_KEY = {"HSET", "HSETNX", "HMGET", "HGETALL", "HEXISTS", "DEL"}
-_IN_SCRIPTS = {"TYPE", "EXISTS", "HEXISTS", "HSET", "HDEL", "HINCRBY", "DEL", "UNLINK", "PEXPIRE"}
+_IN_SCRIPTS = {"TYPE", "EXISTS", "HEXISTS", "HGET", "HSET", "HDEL", "HINCRBY", "DEL", "UNLINK", "PEXPIRE"}
 
 
 def check_command(args: Sequence[Any], route: Any, *, old: bool = False, scores: bool = False) -> str:

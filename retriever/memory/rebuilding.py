@@ -8,29 +8,39 @@ first generation point to the newest finished one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from fields.errors import InvalidInput
 from fields.names import stamp_field
 from retriever.documents import Failure
-from retriever.errors import SchemaMismatch
+from retriever.errors import IndexMissing, SchemaMismatch, WrongType
 from retriever.memory.chunks import indexed_text
 from retriever.memory.finding import Memory, without_vector
 from retriever.operations import index, read, write
-from retriever.operations.index import Live
+from retriever.operations.index import WAIT_S, Live
 from retriever.plans import Command, Plan, ask_all, ask_one, raise_first
 from retriever.replies import done, integer, text_map
-from retriever.schema import Schema
+from retriever.schema import LAYOUT, Schema
 
 _FEW = 20  # vectors written at a time; readers' p95 beside batches of 5, 20 and 500: 1.5, 4.1 and 6.3 ms
 _PASSES = 5  # over what others wrote meanwhile; arbitrary
-_MOST = 99  # generations looked for; arbitrary
+# Only where the metadata are: a generation may have been dropped since.
+_FINISH = (
+    "if redis.call('HEXISTS', KEYS[1], 'schema') == 0 then return 0 end "
+    "redis.call('HSET', KEYS[1], 'finished', 1) return 1"
+)
+# Never back to a lower number: of two models' rebuilds the one that began first may end last.
+_POINT = (
+    "if redis.call('HEXISTS', KEYS[1], 'schema') == 0 then return 0 end "
+    "if tonumber(redis.call('HGET', KEYS[1], 'generation') or 1) >= tonumber(ARGV[1]) then return 0 end "
+    "redis.call('HSET', KEYS[1], 'generation', ARGV[1]) return 1"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Generations:
-    """What there is. newest: the finished one that searches use; chosen: ours; ready: whether it can be searched."""
+    """What there is. newest: of the finished ones; chosen: ours; ready: whether it can be searched."""
 
     newest: int
     chosen: int
@@ -49,43 +59,91 @@ class Rebuilt:
 def choose(live: Live) -> Plan[Generations]:
     """Which generation a store with this embedder and this schema reads: the newest that was made so.
 
-    Where none was, the next one, which is not there until it is rebuilt. SchemaMismatch if the analysis differs: the
-    generations share their words.
+    Where none was, the next one, which is not there until it is rebuilt. SchemaMismatch if the analysis differs, or
+    the kind of a field: the generations share what the hashes hold.
     """
+    return (yield from index.when_loaded(lambda _: _choose(live), WAIT_S))
+
+
+def _choose(live: Live) -> Plan[Generations]:
+    yield from index.embedder_dims(live)
     schema = live.schema
-    stored = yield from _stored(schema)
-    if "schema" not in stored:
-        return Generations(1, 1, ready=True)  # a new namespace
-    newest = int(stored.get("generation", 1))
-    gone = set(stored.get("dropped", "").split(","))
+    first = yield from _stored(schema)
+    if "schema" not in first or first.get("layout") != str(LAYOUT):
+        return Generations(1, 1, ready=True)  # a new namespace, or what create_index refuses
+    newest, gone = _newest(first), _dropped(first)
+    there: list[str] = []
+    begun: int | None = None
     for number in range(newest, 0, -1):
-        if str(number) not in gone and not (yield from _differs(live, number)):
+        stored = first if number == 1 else (yield from _stored(schema.of_generation(number)))
+        if number in gone or "schema" not in stored:
+            continue
+        there.append(stored["schema"])
+        if _differs(live, number, stored):
+            continue
+        if number == 1 or "finished" in stored:
             return Generations(newest, number, ready=True)
+        begun = number  # a rebuild of ours that another model's overtook
     following = newest + 1
-    while following < _MOST and (there := (yield from _stored(schema.of_generation(following)))):
-        if "schema" in there and not (yield from _differs(live, following)):
+    while begun is None and (stored := (yield from _stored(_numbered(schema, following)))):
+        if "schema" in stored and not _differs(live, following, stored):
             break  # a rebuild of ours that did not come to its end
         following += 1
-    words = [each for each in schema.differences(stored["schema"]) if each.startswith("analysis")]
+    words = sorted({word for each in there for word in _clashes(schema, each)})
     if words:
         raise SchemaMismatch(f"{schema.name!r}: {'; '.join(words)}; take another namespace", tuple(words))
-    return Generations(newest, following, ready=False)
+    return Generations(newest, following if begun is None else begun, ready=False)
 
 
-def _differs(live: Live, number: int) -> Plan[bool]:
+def _differs(live: Live, number: int, stored: Mapping[str, str]) -> bool:
     """Whether a generation was made by another embedder, or with other fields or another vector."""
-    schema = live.schema if number == 1 else live.schema.of_generation(number)
-    stored = yield from _stored(schema)
-    if "schema" not in stored:
-        return True
     theirs = stored.get("embedder")
     named = live.embedder is not None and theirs is not None
-    return bool(schema.differences(stored["schema"])) or (named and theirs != live.embedder)
+    return bool(_numbered(live.schema, number).differences(stored["schema"])) or (named and theirs != live.embedder)
+
+
+def _clashes(schema: Schema, stored: str) -> list[str]:
+    """In words, what differs of that which generations share: the terms, and the fields' values as they are written."""
+    ours, theirs = (
+        {each["name"]: (each["kind"], each.get("many")) for each in json.loads(text)["fields"]}
+        for text in (schema.to_json(), stored)
+    )
+    return [each for each in schema.differences(stored) if each.startswith("analysis")] + [
+        f"field {name!r}: the chunks hold it as another kind than {ours[name][0]}, or another number of values"
+        for name in ours.keys() & theirs.keys()
+        if ours[name] != theirs[name]
+    ]
 
 
 def _stored(schema: Schema) -> Plan[Mapping[str, str]]:
+    """The metadata of a generation; none where another program's key is in their place, which create_index refuses."""
     key = schema.metadata_key
-    return (yield from ask_one(Command(("HGETALL", key), text_map, key)))
+    (stored,) = yield from ask_all([Command(("HGETALL", key), text_map, key)])
+    raise_first(stored, but=WrongType)
+    return {} if isinstance(stored, WrongType) else stored
+
+
+def _newest(first: Mapping[str, str]) -> int:
+    return int(first.get("generation", 1))
+
+
+def _dropped(first: Mapping[str, str]) -> set[int]:
+    return {int(number) for number in first.get("dropped", "").split(",") if number}
+
+
+def _numbered(first: Schema, number: int) -> Schema:
+    return first if number == 1 else first.of_generation(number)
+
+
+def _choose_anew(live: Live) -> Plan[None]:
+    """What was ours when the store was opened may have been taken by another model since, or dropped."""
+    fresh = replace(live, schema=_first(live.schema))
+    found = yield from choose(fresh)
+    chosen = _numbered(fresh.schema, found.chosen)
+    if chosen.name != live.schema.name:
+        live.schema, live.checked = chosen, False
+        live.asked.clear()
+        live.frequencies.clear()
 
 
 def rebuild(memory: Memory, timeout_s: float) -> Plan[Rebuilt]:
@@ -94,6 +152,7 @@ def rebuild(memory: Memory, timeout_s: float) -> Plan[Rebuilt]:
     Searches of other generations go on meanwhile. Stopped in between, it goes on where it was when run again.
     """
     live = memory.live
+    yield from _choose_anew(live)
     yield from index.create(live, timeout_s)
     embedded = 0
     failures: list[Failure] = []
@@ -115,50 +174,53 @@ def rebuild(memory: Memory, timeout_s: float) -> Plan[Rebuilt]:
                 failures += failed
                 embedded += len(documents) - len(failed)
     yield from index.wait(live, timeout_s)
-    if live.schema.generation > 1:
-        base = _base(live.schema)
-        fields = ("generation", live.schema.generation)
-        yield from ask_one(Command(("HSET", base, *fields), integer, base))
-    return Rebuilt(live.schema.generation, embedded, tuple(failures))
-
-
-def _base(schema: Schema) -> str:
-    """The metadata of the first generation."""
-    return schema.prefix[:-1]
+    number = live.schema.generation
+    if number > 1:
+        base = _first(live.schema).metadata_key
+        for script, key, *args in ((_FINISH, live.schema.metadata_key), (_POINT, base, number)):
+            yield from ask_one(Command(("EVAL", script, 1, key, *args), integer, key))
+    return Rebuilt(number, embedded, tuple(failures))
 
 
 def drop_others(memory: Memory) -> Plan[int]:
     """Drop every generation but this one, and their vectors; answers how many indexes there were.
 
-    Readers of another model find no index afterwards.
+    Readers of another model find no index afterwards. Stopped in between, it is done when it is run again.
     """
-    live = memory.live
-    own, base = live.schema, _base(live.schema)
-    stored = yield from ask_one(Command(("HGETALL", base), text_map, base))
-    newest = int(stored.get("generation", 1))
-    if own.generation > newest:
-        raise InvalidInput("this generation is not finished; rebuild_index() first")
+    own = memory.live.schema
     first = _first(own)
-    others = [number for number in range(1, newest + 1) if number != own.generation]
-    dropped = 0
-    for number in others:
-        other = first if number == 1 else first.of_generation(number)
-        (answer,) = yield from ask_all([Command(("FT.DROPINDEX", other.name), done, repeatable=False)])
-        dropped += not isinstance(answer, Exception)
-        if number > 1:
-            yield from ask_one(Command(("DEL", other.metadata_key), integer, other.metadata_key))
-    words = ",".join(map(str, others))
+    base = first.metadata_key
+    stored = yield from _stored(first)
+    newest = _newest(stored)
+    if "schema" not in stored or own.generation > newest or own.generation in _dropped(stored):
+        raise IndexMissing(f"index {own.name!r} has been dropped; rebuild_index() makes another one")
+    others = [_numbered(first, number) for number in range(1, newest + 1) if number != own.generation]
+    if not others:
+        return 0
+    vectors: list[str] = []
+    for other in others:
+        made = yield from _stored(other)
+        # Whoever made it may have called its vector otherwise.
+        vectors.append(json.loads(made["schema"])["vector"]["name"] if "schema" in made else other.vector.name)
+    # Before the first is dropped: whoever opened a store of it meanwhile would make it again.
+    words = ",".join(str(other.generation) for other in others)
     yield from ask_one(Command(("HSET", base, "dropped", words), integer, base))
-    names = [
-        name
-        for number in others
-        for vector in ((first if number == 1 else first.of_generation(number)).vector.name,)
-        for name in (vector, stamp_field(vector))
-    ]
+    dropped = 0
+    for other in others:
+        (answer,) = yield from ask_all([Command(("FT.DROPINDEX", other.name), done, repeatable=False)])
+        raise_first(answer, but=IndexMissing)
+        dropped += not isinstance(answer, IndexMissing)
+    names = [name for vector in vectors for name in (vector, stamp_field(vector))]
     walk = yield from read.start_walk()
-    while walk.nodes and names:
-        keys = yield from read.keys_of_page(walk, own.prefix, _FEW)
-        raise_first(*(yield from ask_all([Command(("HDEL", key, *names), integer, key) for key in keys])))
+    while walk.nodes:
+        keys = yield from read.keys_of_page(walk, own.prefix, 1000)
+        for start in range(0, len(keys), _FEW):
+            commands = [Command(("HDEL", key, *names), integer, key) for key in keys[start : start + _FEW]]
+            raise_first(*(yield from ask_all(commands)), but=WrongType)  # what was a hash when it was scanned
+    for other in others:
+        if other.generation > 1:
+            key = other.metadata_key
+            yield from ask_one(Command(("DEL", key), integer, key))
     return dropped
 
 

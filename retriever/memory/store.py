@@ -96,6 +96,7 @@ class MemoryStore:
         Raises InvalidInput, SchemaMismatch for a namespace made otherwise, NotSupported, ServerError.
         """
         server, address, default = _server(url)
+        retriever: Retriever | None = None
         try:
             names, scope = Names(namespace), Scope(user, agent, session)
             schema = schema_of(names, fields, vector or default, Analysis() if analysis is None else analysis)
@@ -106,6 +107,8 @@ class MemoryStore:
             if found.ready:
                 retriever.create_index()
         except BaseException:
+            if retriever is not None:
+                retriever.close()
             if server is not None:
                 server.stop()
             raise
@@ -497,6 +500,7 @@ class AsyncMemoryStore:
     ) -> Self:
         """See ``MemoryStore.open``. A started engine blocks for a moment."""
         server, address, default = _server(url)
+        retriever: AsyncRetriever | None = None
         try:
             names, scope = Names(namespace), Scope(user, agent, session)
             schema = schema_of(names, fields, vector or default, Analysis() if analysis is None else analysis)
@@ -507,6 +511,8 @@ class AsyncMemoryStore:
             if found.ready:
                 await retriever.create_index()
         except BaseException:
+            if retriever is not None:
+                await retriever.close()
             if server is not None:
                 server.stop()
             raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from fields.errors import InvalidInput
 from fields.names import GENERATION
@@ -43,6 +43,7 @@ from retriever.replies import (
 from retriever.replies import server as read_server
 from retriever.schema import LAYOUT, Schema, build_ft_create_args
 
+T = TypeVar("T")
 log = logging.getLogger("retriever")
 
 WAIT_S = 600.0  # arbitrary: a million vectors are indexed in about that
@@ -204,7 +205,7 @@ def _learn_dims(live: Live, info: IndexInfo) -> None:
         live.schema = live.schema.with_dims(attribute["dims"])
 
 
-def _embedder_dims(live: Live) -> Plan[None]:
+def embedder_dims(live: Live) -> Plan[None]:
     """Learn the dimensions from the embedder by embedding one word, if it does not state them."""
     if live.dims is None and live.embeds:
         rows = yield Embed(("dimensions",), "document")
@@ -214,14 +215,22 @@ def _embedder_dims(live: Live) -> Plan[None]:
 def create(live: Live, timeout_s: float) -> Plan[bool]:
     """Make the index if there is none, compare it if there is one, wait until it is filled.
 
-    Answers whether this call made it. A server that is still reading its data is asked again until it has,
-    or until time has run out: then its own error is raised.
+    Answers whether this call made it.
+    """
+    return (yield from when_loaded(lambda left_s: _create_or_compare(live, left_s), timeout_s))
+
+
+def when_loaded(attempt: Callable[[float], Plan[T]], timeout_s: float) -> Plan[T]:
+    """The result of a plan that is made of the seconds that are left.
+
+    A server that is still reading its data is asked again until it has, or until time has run out: then its own error
+    is raised.
     """
     started: float | None = None
     waited, pause = 0.0, _FIRST_PAUSE_S
     while True:
         try:
-            return (yield from _create_or_compare(live, max(0.0, timeout_s - waited)))
+            return (yield from attempt(max(0.0, timeout_s - waited)))
         except Exception as error:
             if not is_loading(error):
                 raise
@@ -235,7 +244,7 @@ def create(live: Live, timeout_s: float) -> Plan[bool]:
 
 def _create_or_compare(live: Live, timeout_s: float) -> Plan[bool]:
     engine = yield from _engine_of_database(live)
-    yield from _embedder_dims(live)
+    yield from embedder_dims(live)
     schema = live.schema
     stored, info, names = yield from ask_all((_metadata_command(schema), info_command(schema.name), INDEX_NAMES))
     _check_metadata(schema, stored)
@@ -399,7 +408,7 @@ def ready_to_write(live: Live, first_dims: int | None = None) -> Plan[Schema]:
     if live.checked:
         return live.schema
     engine = yield from _engine_of_database(live)
-    yield from _embedder_dims(live)
+    yield from embedder_dims(live)
     stored, info = yield from ask_all((_metadata_command(live.schema), info_command(live.schema.name)))
     _check_metadata(live.schema, stored)
     raise_first(stored)
@@ -503,7 +512,7 @@ def describe(live: Live) -> Plan[IndexReport]:
 def stored_schema(name: str) -> Plan[Schema]:
     """The schema that a live index was declared with, from its metadata. Two round trips."""
     info = yield from ask_one(info_command(name))
-    key = info.prefixes[0][:-1]
+    key = info.prefixes[0][:-1] + "".join(name.partition(GENERATION)[1:])
     stored = yield from ask_one(Command(("HGETALL", key), text_map, key))
     if "schema" not in stored:
         raise SchemaMismatch(f"index {name!r} has no metadata at {key!r}; it was not made by this library")

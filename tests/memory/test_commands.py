@@ -15,7 +15,7 @@ from fields.analysis import Analysis
 from fields.kinds import Tag, Vector
 from retriever.engines import VALKEY_SEARCH_1_2
 from retriever.fusion import Linear
-from retriever.memory import finding, indexing, ingesting, keeping, searching
+from retriever.memory import finding, indexing, ingesting, keeping, rebuilding, searching
 from retriever.memory.archive import Archive, Archived
 from retriever.memory.chunks import Names, Scope, schema_of
 from retriever.memory.finding import Memory
@@ -42,12 +42,12 @@ class Server(ValkeySearch):
 
     def __init__(self, memory, document=None, **world):
         super().__init__(VALKEY_SEARCH_1_2, memory.live.schema, **world)
-        self.names = memory.names
+        self.names, self.live, self.first = memory.names, memory.live, memory.live.schema
         usual = {"revision": "0a", "chunk_count": "1", "source": "s", "key": "s", "user": "ann", "content_hash": "x"}
         self.document = usual if document is None else document
 
     def __call__(self, command):
-        name = str(command.args[0])
+        name, self.schema = str(command.args[0]), self.live.schema
         if name == "EVAL" and self._of_memory(command):
             self.sent.append(name)
             return 1
@@ -81,7 +81,12 @@ class Server(ValkeySearch):
         key = args[1] if isinstance(args[1], str) else args[1].decode()
         if key.startswith(self.names.documents):
             return [word.encode() for pair in self.document.items() for word in pair]
-        return super().hgetall(args)
+        if self.schema.generation == 1:
+            return super().hgetall(args)
+        theirs = {"schema": self.first.to_json(), "embedder": "old", "generation": "2"}  # an older model's
+        ours = {"schema": self.schema.to_json(), "name": self.schema.name, "finished": "1"}
+        held = {"layout": "1", **(theirs if key == self.first.metadata_key else ours)}
+        return [word.encode() for pair in held.items() for word in pair]
 
     def hmget(self, args):
         held = {"__text": b"text", "doc_id": b"doc-1", "revision": b"0a", "user": b"ann", "importance": b"0.1"}
@@ -95,7 +100,7 @@ class Server(ValkeySearch):
         return [b"0", [start.encode() + (b"doc-1" if "document" in start else CHUNK.encode())]]
 
     def hget(self, args):
-        return b"x"
+        return None if args[2] in ("state", "__of_embedding_2") else b"x"
 
     def hkeys(self, args):
         return [b"gone/0/0"]
@@ -142,6 +147,12 @@ SEARCH = {
 TAGS = {"importance": None, "knowledge_type": None, "tags": None, "source_date": None, "new_token": lambda: "0c"}
 
 
+def regenerated(memory):
+    """The store of a second generation, as open() leaves it."""
+    memory.live.schema = memory.live.schema.of_generation(2)
+    return memory
+
+
 def reversing(text, hits):
     return hits[::-1]
 
@@ -184,6 +195,9 @@ PLANS = {
     "restore": lambda m: keeping.restore(m, lambda entry: True),
     "update_index": lambda m: indexing.update_index(m, stale=True, timeout_s=1.0),
     "index_health": indexing.index_health,
+    "open": lambda m: rebuilding.choose(m.live),
+    "rebuild_index": lambda m: rebuilding.rebuild(regenerated(m), 1.0),
+    "drop_other_generations": lambda m: rebuilding.drop_others(regenerated(m)),
     "stats": indexing.stats,
     "find_near_duplicates": indexing.find_near_duplicates,
 }
@@ -218,7 +232,7 @@ def test_every_plan_of_a_store_is_driven():
     from retriever.memory import store
 
     source = inspect.getsource(store)
-    called = set(re.findall(r"\b(?:finding|indexing|ingesting|keeping|searching)\.[a-z_]+", source))
+    called = set(re.findall(r"\b(?:finding|indexing|ingesting|keeping|rebuilding|searching)\.[a-z_]+", source))
     driven = inspect.getsource(sys.modules[__name__])
     plans = {name for name in called if inspect.isgeneratorfunction(operator.attrgetter(name)(memory_package))}
     assert len(plans) > 15

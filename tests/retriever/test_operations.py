@@ -914,6 +914,14 @@ def test_a_stored_schema_is_read_back():
         play(index.stored_schema("ours"), [INFO], [[]])
 
 
+def test_the_stored_schema_of_a_generation():
+    """Read from the metadata of that generation, not of the first."""
+    second = OURS.of_generation(2)
+    schema, steps = play(index.stored_schema("ours@2"), [INFO], [[b"schema", second.to_json().encode()]])
+    assert steps[1].commands[0].args == ("HGETALL", "ours@2")
+    assert schema == second
+
+
 def test_documents_are_got():
     """get answers one or many, in their order, None where there is none; vectors only when asked for."""
     document, steps = play(read.get(live(), "1", return_vectors=True), [DOCUMENT])

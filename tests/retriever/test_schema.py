@@ -268,6 +268,63 @@ def test_a_stored_schema_that_cannot_be_read():
             Schema.from_json("docs", broken)
 
 
+# --- generations ----------------------------------------------------------------------------------
+
+
+def test_another_generation():
+    """name@2 over the same prefix, with a vector of its own beside the same fields; each has a place for metadata."""
+    schema = replace(SCHEMA, prefix="d/")
+    second, tenth = schema.of_generation(2), schema.of_generation(10)
+    assert (second.name, second.prefix, second.vector.name) == ("docs@2", "d/", "embedding_2")
+    assert (tenth.name, tenth.prefix, tenth.vector.name) == ("docs@10", "d/", "embedding_10")
+    assert [each.metadata_key for each in (schema, second, tenth)] == ["d", "d@2", "d@10"]
+    assert second.fields == schema.fields
+    assert second.analysis == schema.analysis
+    assert (second.vector.dims, second.vector.metric, second.vector.algorithm) == (384, "COSINE", "HNSW")
+    assert second != schema
+    assert second.differences(second.to_json()) == []
+    assert second.differences(schema.to_json()) == ["vector: name 'embedding_2' declared, 'embedding' stored"]
+
+
+def test_the_dimensions_of_a_generation():
+    """They are learned after it was chosen as well as before."""
+    late = Schema("docs").of_generation(2).with_dims(8)
+    assert late == Schema("docs").with_dims(8).of_generation(2)
+    assert (late.generation, late.metadata_key, late.vector.dims) == (2, "docs@2", 8)
+
+
+@pytest.mark.parametrize("generation", [1, 0, -1])
+def test_there_is_no_generation_before_the_second(generation):
+    """The first is the schema itself."""
+    with pytest.raises(InvalidInput, match=f"generation {generation} of generation 1"):
+        SCHEMA.of_generation(generation)
+
+
+def test_a_generation_has_none_of_its_own():
+    """Every generation is one of the first: docs@2@3 would be an index that nobody looks for."""
+    with pytest.raises(InvalidInput, match="generation 3 of generation 2"):
+        SCHEMA.of_generation(2).of_generation(3)
+
+
+@given(schemas)
+def test_a_generation_stays_within_the_grammar_and_is_stored(schema):
+    """Its FT.CREATE is one that both engines take, and from_json undoes its to_json."""
+    assume(hash_tag(schema.name) == hash_tag(schema.prefix))
+    second = schema.of_generation(2)
+    kinds = check_create(build_ft_create_args(second, engine=VALKEY_SEARCH_1_2))
+    assert kinds[f"{schema.vector.name}_2"] == "VECTOR"
+    assert schema.vector.name not in kinds
+    back = Schema.from_json(second.name, second.to_json())
+    assert (back, back.generation, back.metadata_key) == (second, 2, second.metadata_key)
+
+
+@pytest.mark.parametrize("name", ["docs@", "docs@x", "docs@1", "docs@0", "docs@-1", "docs@2@3"])
+def test_a_name_of_no_generation(name):
+    """What stands behind the @ is a number from 2 on."""
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        Schema.from_json(name, SCHEMA.to_json())
+
+
 # --- against a live index -------------------------------------------------------------------------
 
 
