@@ -1,4 +1,4 @@
-"""The command ``retriever``: demo, serve; create, load, query, get, delete, info, drop.
+"""The command ``retriever``: demo, serve; create, load, query, get, delete, info, drop; and ``memory`` from its module.
 
 Rule: a command is a few lines over the library. What went wrong is one sentence on stderr; exit code 1
 is the server's or the input's fault, 2 a command line that cannot be understood. Only ``create`` reads a
@@ -8,11 +8,10 @@ schema from a file; every other command is told by the live index what its field
 from __future__ import annotations
 
 import json
-import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -38,9 +37,20 @@ from retriever.errors import IndexMissing, MissingExtra, RetrieverError, SchemaM
 from retriever.explain import Explanation, Unanswered, quoted
 from retriever.fusion import Append, Fusion, Linear, Rrf
 from retriever.jsonlines import JsonLines
+from retriever.memory_cli import app as memory
 from retriever.operations.index import search_engine, stored_schema
 from retriever.schema import Schema
-from retriever.screen import hits_table, plain, print_facts, progress, table_console
+from retriever.screen import (
+    asker,
+    discreet,
+    hits_table,
+    plain,
+    print_facts,
+    print_json,
+    progress,
+    say,
+    table_console,
+)
 
 SHOWN_FAILURES = 10  # of a load, on stderr; --json has all
 
@@ -95,7 +105,7 @@ class _Group(TyperGroup):
             return super().invoke(ctx)
         except Exception as error:
             if isinstance(said := getattr(error, "message", None), str):
-                error.message = _discreet(said)  # type: ignore[attr-defined]
+                error.message = discreet(said)  # type: ignore[attr-defined]
             raise
 
 
@@ -107,6 +117,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(memory, name="memory")
 
 
 def run() -> None:
@@ -116,7 +127,7 @@ def run() -> None:
     try:
         app()
     except (RetrieverError, ValkeyError, ValkeyClusterException, OSError) as error:
-        _say(str(error))
+        say(str(error))
         raise SystemExit(1) from None
 
 
@@ -153,7 +164,7 @@ def serve(
         version = client.info("server")["valkey_version"]
         kept = f"Index and documents are kept in {data_dir}." if data_dir else "Nothing is kept."
         if as_json:
-            _print_json({"url": url, "version": version, "data_dir": str(data_dir) if data_dir else None})
+            print_json({"url": url, "version": version, "data_dir": str(data_dir) if data_dir else None})
         else:
             typer.echo(f"Valkey {version} with RediSearch is running. {kept} Ctrl-C stops it.")
             typer.echo(f"\n    export VALKEY_URL={url}\n")
@@ -192,11 +203,11 @@ def create(
             if not error.differences:
                 raise
             if as_json and not explain:
-                _print_json({"index": schema.name, "created": False, "differences": error.differences})
+                print_json({"index": schema.name, "created": False, "differences": error.differences})
             said = "; ".join(error.differences)
             raise SchemaMismatch(f"index {schema.name!r} is not what {schema_file} declares: {said}") from None
         if as_json and not explain:
-            _print_json({"index": schema.name, "created": made, "differences": []})
+            print_json({"index": schema.name, "created": made, "differences": []})
         elif not explain:
             typer.echo(f"index {schema.name!r} {'created' if made else 'is already there, as declared'}")
 
@@ -309,17 +320,17 @@ def query(
     if explain:
         return
     for reason in hits.reasons:
-        _say(reason if hits.complete else f"not all hits may be here: {reason}")
+        say(reason if hits.complete else f"not all hits may be here: {reason}")
     if as_json:
         for hit in hits:
-            _print_json(_row(hit))
+            print_json(_row(hit))
     elif hits:
         console = table_console()
         title = next((each.name for each in schema.by_name.values() if isinstance(each, Text)), None)
         names = [name for name in schema.by_name if name != title]
         console.print(hits_table(hits, width=console.width, title=title, fields=names))
     else:
-        _say("no hits")
+        say("no hits")
 
 
 @app.command()
@@ -343,14 +354,14 @@ def get(
     console = table_console()
     for document in (each for each in found if each is not None):
         if as_json:
-            _print_json(_row(document))
+            print_json(_row(document))
         else:
             facts = {"id": document.id, "text": document.text, **document.fields}
             print_facts(console, *((name, plain(_readable(value))) for name, value in facts.items()))
             console.print()
     missing = [id for id, document in zip(ids, found, strict=True) if document is None]
     if missing:
-        _say(f"no document {', '.join(map(repr, missing))} in index {index!r}")
+        say(f"no document {', '.join(map(repr, missing))} in index {index!r}")
         raise typer.Exit(1)
 
 
@@ -378,7 +389,7 @@ def delete(
         raise typer.BadParameter(
             "every document is deleted by --everything alone, and by no empty filter", param_hint="--filter"
         )
-    ask = _asker(silent=yes or explain)
+    ask = asker(silent=yes or explain)
     with _explaining(explain, as_json) as watch, _connect(server, _schema(server, index, watch), watch) as docs:
         what = _documents(len(ids)) if ids else "every document" if everything else f"what passes {filter}"
         ask(f"Delete {what} in index {index!r}?")
@@ -386,7 +397,7 @@ def delete(
             docs.delete(ids, everything=everything) if ids else docs.delete(filter=condition, everything=everything)
         )
     if as_json and not explain:
-        _print_json({"index": index, "deleted": deleted})
+        print_json({"index": index, "deleted": deleted})
     elif not explain:
         typer.echo(f"{_documents(deleted)} deleted from index {index!r}")
 
@@ -401,7 +412,7 @@ def info(
     if explain:
         return
     if as_json:
-        _print_json({**asdict(report), "schema": json.loads(schema.to_json())})
+        print_json({**asdict(report), "schema": json.loads(schema.to_json())})
         return
     filled = f", {report.percent_indexed:.0f} % indexed so far" if report.indexing else ""
     last = f"; the last, {report.last_error_key}: {report.last_error}" if report.last_error else ""
@@ -435,12 +446,12 @@ def drop(
     Documents that stay are indexed again by `create`, with the same schema.
     """
     server = _Server(url, cluster)
-    ask = _asker(silent=yes or explain)
+    ask = asker(silent=yes or explain)
     with _explaining(explain, as_json) as watch, _connect(server, _schema(server, index, watch), watch) as docs:
         ask(f"Drop index {index!r}{' and delete its documents' if delete_documents else ''}?")
         deleted = docs.drop_index(delete_documents=delete_documents)
     if as_json and not explain:
-        _print_json({"index": index, "dropped": True, "deleted": deleted})
+        print_json({"index": index, "dropped": True, "deleted": deleted})
     elif not explain:
         typer.echo(
             f"index {index!r} dropped, {f'{_documents(deleted)} deleted' if delete_documents else 'documents kept'}"
@@ -512,7 +523,7 @@ def _explaining(explain: bool, as_json: bool) -> Iterator[Explanation | None]:
 
     def show(words: list[str], sent: bool) -> None:
         if as_json:
-            _print_json({"sent": sent, "command": words})
+            print_json({"sent": sent, "command": words})
         else:
             typer.echo(f"{'sent' if sent else 'not sent':10}{quoted(words)}")
 
@@ -566,29 +577,7 @@ def _reading(file: Path) -> Iterator[BinaryIO]:
             yield stream
 
 
-def _asker(*, silent: bool) -> Callable[[str], object]:
-    """What asks at the terminal and ends the command on a no; a usage error where nobody could answer."""
-    if silent:
-        return str
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("needed where there is no terminal to ask at", param_hint="--yes")
-    return lambda question: typer.confirm(question, abort=True, err=True)
-
-
 # --- what goes out --------------------------------------------------------------------------------
-
-
-def _discreet(said: str) -> str:
-    """A message without user and password of a URL."""
-    return re.sub(r"(?<=password=)[^&\s]+", "***", re.sub(r"(?<=://)\S*@", "***@", said))
-
-
-def _say(sentence: str) -> None:
-    sys.stderr.write(f"retriever: {_discreet(' '.join(sentence.split()))}\n")
-
-
-def _print_json(value: object) -> None:
-    typer.echo(json.dumps(value, ensure_ascii=False))
 
 
 def _documents(count: int) -> str:
@@ -612,12 +601,12 @@ def _readable(value: object) -> str:
 def _report_load(index: str, report: UpsertReport, unknown: int, as_json: bool) -> None:
     if as_json:
         failed = [asdict(failure) for failure in report.failed]
-        _print_json({"index": index, "written": report.written, "unknown": unknown, "failed": failed})
+        print_json({"index": index, "written": report.written, "unknown": unknown, "failed": failed})
         return
     refused = f", {len(report.failed)} refused" if report.failed else ""
     lost = f", of {unknown} more it is not known" if unknown else ""
     typer.echo(f"{_documents(report.written)} written to index {index!r}{refused}{lost}")
     for failure in report.failed[:SHOWN_FAILURES]:
-        _say(f"document {failure.id!r}: {failure.reason}")
+        say(f"document {failure.id!r}: {failure.reason}")
     if len(report.failed) > SHOWN_FAILURES:
-        _say(f"and {len(report.failed) - SHOWN_FAILURES} more; --json lists all")
+        say(f"and {len(report.failed) - SHOWN_FAILURES} more; --json lists all")

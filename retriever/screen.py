@@ -1,14 +1,18 @@
-"""How hits, facts and progress look on a terminal.
+"""How hits, facts and progress look on a terminal, what is said there, and what is asked.
 
 Rule: what a document says is text and nothing else; no markup, no control character of it reaches the terminal.
 """
 
 from __future__ import annotations
 
+import json
+import re
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -110,3 +114,28 @@ def progress(console: Console, total: int | None) -> Iterator[Callable[[int, str
     with bar:
         task = bar.add_task("", total=total, said="")
         yield lambda done, said: bar.update(task, completed=done, said=said)
+
+
+def discreet(said: str) -> str:
+    """A message without user and password of a URL."""
+    return re.sub(r"(?<=password=)[^&\s]+", "***", re.sub(r"(?<=://)\S*@", "***@", said))
+
+
+def say(sentence: str) -> None:
+    """One line on stderr, without secrets."""
+    sys.stderr.write(f"retriever: {discreet(' '.join(sentence.split()))}\n")
+
+
+def print_json(value: object) -> None:
+    """One line of JSON on stdout."""
+    line = json.dumps(value, ensure_ascii=False)
+    typer.echo(line.encode(errors="backslashreplace").decode())  # a file's name may hold what is no UTF-8
+
+
+def asker(*, silent: bool) -> Callable[[str], object]:
+    """What asks at the terminal and ends the command on a no; a usage error where nobody could answer."""
+    if silent:
+        return str
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("needed where there is no terminal to ask at", param_hint="--yes")
+    return lambda question: typer.confirm(question, abort=True, err=True)

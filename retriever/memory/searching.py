@@ -237,9 +237,21 @@ class Context:
     chunks: tuple[Chunk, ...]
 
 
-def context(search: Plan[Found], budget: int, count: Callable[[str], int] | None) -> Plan[Context]:
-    """What a search found, as far as a budget of tokens goes: whole chunks, best first. See ``MemoryStore.context``."""
+def context(
+    memory: Memory,
+    search: Plan[Found],
+    budget: int,
+    count: Callable[[str], int] | None,
+    *,
+    now: float,
+    reinforce: bool,
+) -> Plan[Context]:
+    """What a search found, as far as a budget of tokens goes: whole chunks, best first. See ``MemoryStore.context``.
+
+    search: one that counts nothing; counted are the chunks that fit.
+    """
     check_int("budget", budget, 10_000_000)
+    check_bool("reinforce", reinforce)
     if count is not None and not callable(count):
         raise InvalidInput(f"count: a function of a text expected, not {count!r}")
     found = yield from search
@@ -254,6 +266,7 @@ def context(search: Plan[Found], budget: int, count: Callable[[str], int] | None
         parts.append(part)
         chosen.append(chunk)
         tokens += size
+    chosen = yield from _read_deliberately(memory, chosen, now, reinforce=reinforce)
     return Context("\n\n".join(parts), tokens, tuple(chosen))
 
 

@@ -20,7 +20,7 @@ from fields.kinds import Vector
 from retriever.client import AsyncRetriever, Retriever
 from retriever.embedded import EmbeddedServer
 from retriever.embedders import Embedder
-from retriever.errors import SchemaMismatch
+from retriever.errors import MissingExtra, SchemaMismatch
 from retriever.fusion import Fusion, Linear, as_fusion
 from retriever.memory import finding, indexing, ingesting, keeping, rebuilding, searching
 from retriever.memory.archive import Archive, Archived
@@ -45,10 +45,17 @@ HNSW, FLAT = Vector(), Vector(algorithm="FLAT")
 
 def home() -> Path:
     """Where a store without a server keeps its data: RETRIEVER_HOME, else the user's data directory."""
-    from platformdirs import user_data_path
-
     given = os.environ.get("RETRIEVER_HOME")
-    return Path(given) if given else user_data_path("valkey-retriever")
+    if given:
+        return Path(given)
+    try:
+        from platformdirs import user_data_path
+    except ImportError as error:
+        raise MissingExtra(
+            f"the user's data directory is told by platformdirs ({error}); pip install 'valkey-retriever[memory]', "
+            f"or set RETRIEVER_HOME"
+        ) from error
+    return user_data_path("valkey-retriever")
 
 
 class MemoryStore:
@@ -222,9 +229,10 @@ class MemoryStore:
     def context(self, query: str, budget: int, *, count: Callable[[str], int] | None = None, **search: Any) -> Context:
         """The best chunks laid out for a prompt, with their sources, within a budget of tokens.
 
-        count: text -> tokens; a token for every four characters unless said. search: arguments of ``search``.
+        count: text -> tokens; a token for every four characters unless said. search: arguments of ``search``; what
+            did not fit is not counted as read.
         """
-        return self._run("context", searching.context(_search_plan(self._memory, query, **search), budget, count))
+        return self._run("context", _context_plan(self._memory, query, budget, count, **search))
 
     def embed(self, text: str) -> list[float]:
         """The vector that a query of this text has."""
@@ -462,6 +470,14 @@ def _search_plan(memory: Memory, query: str, **given: Any) -> Plan[Found]:
     return searching.search_memory(memory, query, **{**defaults, **given}, now=_now())
 
 
+def _context_plan(
+    memory: Memory, query: str, budget: int, count: Callable[[str], int] | None, **given: Any
+) -> Plan[Context]:
+    reinforce = given.pop("reinforce", True)
+    found = _search_plan(memory, query, **given, reinforce=False)
+    return searching.context(memory, found, budget, count, now=_now(), reinforce=reinforce)
+
+
 def _wanted(ids: Any) -> Callable[[Archived], bool]:
     if callable(ids):
         predicate: Callable[[Archived], bool] = ids
@@ -602,7 +618,7 @@ class AsyncMemoryStore:
         self, query: str, budget: int, *, count: Callable[[str], int] | None = None, **search: Any
     ) -> Context:
         """See ``MemoryStore.context``."""
-        return await self._run("context", searching.context(_search_plan(self._memory, query, **search), budget, count))
+        return await self._run("context", _context_plan(self._memory, query, budget, count, **search))
 
     async def embed(self, text: str) -> list[float]:
         """See ``MemoryStore.embed``."""

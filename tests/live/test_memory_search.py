@@ -377,6 +377,20 @@ async def test_a_prompt_within_its_budget(remember):
             await store.context("ferry", **bad)
 
 
+async def test_what_fits_no_prompt_is_not_read(remember):
+    """``context`` counts the read of the chunks that it lays out, as they were before, and of no others (B25)."""
+    store = await remember()
+    await store.ingest([note("ferry", "short"), note(f"ferry {'long ' * 80}", "long")])
+    laid = await store.context("ferry", 20, k=2)
+    assert [(chunk.source, chunk.access_count) for chunk in laid.chunks] == [("short", 0)]
+    again = await store.context("ferry", 1000, k=2, reinforce=False)
+    assert {chunk.source: chunk.access_count for chunk in again.chunks} == {"short": 1, "long": 0}
+    again = await store.context("ferry", 1000, k=2, reinforce=False)
+    assert {chunk.source: chunk.access_count for chunk in again.chunks} == {"short": 1, "long": 0}
+    with pytest.raises(InvalidInput):
+        await store.context("ferry", 20, reinforce="yes")
+
+
 async def test_a_vector_is_the_query_s(remember):
     """``embed`` gives what a query of that text is searched with, as floats."""
     store = await remember()

@@ -180,7 +180,9 @@ PLANS = {
         **{**SEARCH, "diversity": 0.5, "collapse": "doc_id", "depth": 90, "fusion": "append", "min_text_score": 0.1},
     ),
     "search, many texts": lambda m: searching.search_memory(m, "a word", **{**SEARCH, "expand": lambda text: ["more"]}),
-    "context": lambda m: searching.context(searching.search_memory(m, "a word", **SEARCH), 100, None),
+    "context": lambda m: searching.context(
+        m, searching.search_memory(m, "a word", **{**SEARCH, "reinforce": False}), 100, None, now=NOW, reinforce=True
+    ),
     "embed": lambda m: searching.embed(m, "text"),
     "rerank": lambda m: searching.rerank(m, [("doc-1", 0, 0.5), ("doc-1", 9, 0.5)], Policy(), NOW),
     "find_by_tag": lambda m: finding.find_by_tag(m, "a|*{"),
