@@ -1,1 +1,12 @@
-"""An agent's long-term memory, kept in the index itself."""
+"""An agent's long-term memory, kept in the index itself: ``MemoryStore.open(url, namespace=..., embed=...)``.
+
+Younger than the rest of the library, and without a page of its own yet: it may still change.
+"""
+
+from retriever.memory.chunks import Chunk
+from retriever.memory.keeping import CLEAR
+from retriever.memory.materials import Note
+from retriever.memory.policy import Policy
+from retriever.memory.store import AsyncMemoryStore, MemoryStore
+
+__all__ = ["CLEAR", "AsyncMemoryStore", "Chunk", "MemoryStore", "Note", "Policy"]

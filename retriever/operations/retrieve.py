@@ -120,14 +120,14 @@ def retrieve(
         timeout_ms=timeout_ms,
         also=also,
     )
-    by_vector, by_text = _channels(live, text, vector, channels)
+    answer = _Answer()
+    by_vector, by_text = _channels(live, text, vector, channels, answer)
     if by_vector and vector is not None and live.dims is not None:
         vector_bytes(vector, live.dims, live.schema.vector.metric, "vector")  # refused before any I/O
     if expand is not None:
         _check_expand(live, expand, text, asked.fusion)
     if live.database or live.cluster:
         yield from check_place(live)
-    answer = _Answer()
     texts = [text] if text is not None else []
     if expand is not None:
         texts = yield from _expanded(expand, text)
@@ -259,8 +259,8 @@ def _check_collapse(schema: Schema, name: object) -> None:
         raise InvalidInput(f"collapse: {name!r} is no TAG field of one value; those are {', '.join(single) or 'none'}")
 
 
-def _channels(live: Live, text: object, vector: object, channels: object) -> tuple[bool, bool]:
-    """Which channels run. InvalidInput where none can."""
+def _channels(live: Live, text: object, vector: object, channels: object, answer: _Answer) -> tuple[bool, bool]:
+    """Which channels run; one that was wanted and cannot is a reason. InvalidInput where none can."""
     if isinstance(channels, (str, bytes)) or not isinstance(channels, Iterable):
         raise InvalidInput(f"channels: a list of 'vector' and 'text' expected, not {channels!r}")
     wanted = list(channels)
@@ -278,6 +278,9 @@ def _channels(live: Live, text: object, vector: object, channels: object) -> tup
         if not by_vector:
             raise InvalidInput(f"index {live.schema.name!r} holds no words: its schema has no analysis")
         by_text = False
+        answer.reasons.append("text: the schema has no analysis, so only the vector was searched by")
+    if "vector" in wanted and by_text and not by_vector:
+        answer.reasons.append("vector: there is neither an embedder nor vector=, so only words were searched by")
     if not (by_vector or by_text):
         lacking = "a text" if text is None else "vector=, or an embedder: Retriever(..., embed=...)"
         raise InvalidInput(f"channels: {wanted!r} alone needs {lacking}")

@@ -103,22 +103,24 @@ async def test_the_channels_that_run(make, schema, engine):
     shell, bare = make(schema, embed=embed, engine=engine), make(schema, engine=engine)
     await shell.create_index()
     await shell.upsert(texts_of(a="alpha", b="beta"))
-    for who, arguments, channels, calls in (
-        (shell, {"text": "alpha"}, {"vector", "text"}, [["alpha"]]),
-        (bare, {"text": "alpha"}, {"text"}, []),
-        (shell, {"vector": EAST}, {"vector"}, []),
-        (shell, {"text": "alpha", "vector": EAST}, {"vector", "text"}, []),
-        (shell, {"text": "alpha", "channels": ["text"]}, {"text"}, []),
-        (shell, {"text": "alpha", "channels": ("vector",)}, {"vector"}, [["alpha"]]),
-        (shell, {"text": "the", "vector": EAST}, {"vector"}, []),
-        (shell, {"text": "?!"}, {"vector"}, [["?!"]]),
+    for who, arguments, channels, calls, reason in (
+        (shell, {"text": "alpha"}, {"vector", "text"}, [["alpha"]], None),
+        (bare, {"text": "alpha"}, {"text"}, [], "neither an embedder nor vector="),
+        (bare, {"text": "alpha", "channels": ["text"]}, {"text"}, [], None),
+        (shell, {"vector": EAST}, {"vector"}, [], None),
+        (shell, {"text": "alpha", "vector": EAST}, {"vector", "text"}, [], None),
+        (shell, {"text": "alpha", "channels": ["text"]}, {"text"}, [], None),
+        (shell, {"text": "alpha", "channels": ("vector",)}, {"vector"}, [["alpha"]], None),
+        (shell, {"text": "the", "vector": EAST}, {"vector"}, [], "holds no terms"),
+        (shell, {"text": "?!"}, {"vector"}, [["?!"]], "holds no terms"),
     ):
         embed.calls.clear()
         hits = await who.retrieve(**arguments)
         assert {channel for hit in hits for channel in hit.channels} == channels, arguments
         assert embed.calls == calls
         assert hits.complete
-        assert bool(hits.reasons) is (arguments["text"] in ("the", "?!") if "text" in arguments else False)
+        assert len(hits.reasons) == (reason is not None), arguments
+        assert (reason or "") in "".join(hits.reasons)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +137,20 @@ async def test_a_text_without_terms(words, text):
     assert ids(hits) == ["a", "b"]
     assert hits.complete
     assert any("holds no terms" in reason for reason in hits.reasons)
+
+
+async def test_an_index_without_words(make, name):
+    """A text is searched by its vector alone where the schema has no analysis, and the answer says so (A2)."""
+    shell = make(Schema(name, vector=Vector(dims=DIMS, algorithm="FLAT"), analysis=None), embed=Embedder())
+    await shell.create_index()
+    await shell.upsert(texts_of(a="alpha"))
+    hits = await shell.retrieve(text="alpha")
+    assert [hit.channels for hit in hits] == [("vector",)]
+    assert (hits.complete, hits.reasons) == (
+        True,
+        ("text: the schema has no analysis, so only the vector was searched by",),
+    )
+    assert (await shell.retrieve(text="alpha", channels=["vector"])).reasons == ()
 
 
 async def test_a_document_is_the_same_by_either_channel(words):

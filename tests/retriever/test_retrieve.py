@@ -436,7 +436,7 @@ def test_a_filter_of_too_many_conditions(arguments):
 
 def test_an_index_that_is_being_filled():
     """What this process saw being filled may lack documents."""
-    hits = ask(Server(), live(filling=True), text="alpha")
+    hits = ask(Server(), live(filling=True), text="alpha", channels=["text"])
     assert (hits.complete, hits.reasons) == (False, ("the index is still being filled",))
 
 
