@@ -424,9 +424,9 @@ def test_explain_shows_what_is_sent_and_writes_nothing(url, name, raw, tmp_path)
         assert (raw.execute_command("FT._LIST"), sorted(raw.scan_iter(f"{name}*")), raw.hgetall(name)) == before
         sent = monitored(raw, *args, url=url)
         words = [each["command"][0] for each in shown]
-        # The wait for a new index is where --explain ends, and says so.
+        # The wait for a new index is where --explain ends, and says so; on a busy machine it asks more than once.
         assert sent[: len(words)] == words, args
-        assert sent[len(words) :] in ([], ["FT.INFO"]), args
+        assert set(sent[len(words) :]) <= {"FT.INFO"}, args
         writes = {each["command"][0] for each in shown if not each["sent"]}
         assert writes <= {"EVAL", "FT.CREATE", "HSET", "FT.DROPINDEX", "DEL"}
         assert bool(writes) == (args[0] in ("create", "load", "delete", "drop")), args
