@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Literal, SupportsFloat, TypeAlias
+from typing import Literal, NamedTuple, SupportsFloat, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -158,8 +158,7 @@ def as_fusion(value: object) -> Fusion:
     return function
 
 
-@dataclass(frozen=True, slots=True)
-class Fused:
+class Fused(NamedTuple):
     """One id of a fused ranking, and why it is where it is.
 
     score: higher is better; to be compared within one fused ranking only.
@@ -194,32 +193,40 @@ def fuse(fusion: Fusion, vector: Ranking | None, text: Ranking | None, k: int) -
     given: tuple[tuple[Channel, Ranking | None], ...] = (("vector", vector), ("text", text))
     ran = {channel: _placed(ranking) for channel, ranking in given if ranking is not None}
     shares = _shares(fusion, ran, k)
-    near, worded = ran.get("vector", {}), ran.get("text", {})
+    near, worded = ran.get("vector", _NOWHERE), ran.get("text", _NOWHERE)
 
-    contributions: dict[str, dict[str, float]] = {}
-    for channel, ids in shares.items():
+    totals: dict[str, float] = {}
+    for ids in shares.values():
+        if not totals:
+            totals = dict(ids)
+            continue
         for id_, share in ids.items():
-            contributions.setdefault(id_, {})[channel] = share
+            totals[id_] = totals[id_] + share if id_ in totals else share
+    if isinstance(fusion, Append):
+        k = len(totals)
+    # Of some hundred candidates ten are wanted: what is below the last of them is not looked at.
+    least = sorted(totals.values())[-k] if 0 < k < len(totals) else -math.inf
     order = [
         (
-            -sum(parts.values()),
-            near[id_][1] if id_ in near else math.inf,
-            -worded[id_][1] if id_ in worded else math.inf,
+            -total,
+            near.raw(id_) if id_ in near.ranks else math.inf,
+            -worded.raw(id_) if id_ in worded.ranks else math.inf,
             id_,
         )
-        for id_, parts in contributions.items()
+        for id_, total in totals.items()
+        if total >= least
     ]
     order.sort()
     return [
         Fused(
             id_,
             -minus_score,
-            near[id_][1] if id_ in near else None,
-            worded[id_][1] if id_ in worded else None,
-            {channel: placed[id_][0] for channel, placed in ran.items() if id_ in placed},
-            contributions[id_],
+            near.raw(id_) if id_ in near.ranks else None,
+            worded.raw(id_) if id_ in worded.ranks else None,
+            {channel: placed.ranks[id_] for channel, placed in ran.items() if id_ in placed.ranks},
+            {channel: ids[id_] for channel, ids in shares.items() if id_ in ids},
         )
-        for minus_score, _, _, id_ in (order if isinstance(fusion, Append) else order[:k])
+        for minus_score, _, _, id_ in order[:k]
     ]
 
 
@@ -282,15 +289,24 @@ def _ranks(ids: Sequence[str]) -> dict[str, int]:
     return ranks
 
 
-# id -> its place in the ranking, from 1, and its distance or text score.
-_Placed: TypeAlias = dict[str, tuple[int, float]]
+class _Placed(NamedTuple):
+    """A channel's ranking, and the place of each id in it, from 1."""
+
+    ranks: dict[str, int]
+    ranking: Ranking
+
+    def raw(self, id_: str) -> float:
+        """The distance or text score."""
+        return self.ranking[self.ranks[id_] - 1][1]
+
+
+_NOWHERE = _Placed({}, ())
 
 
 def _placed(ranking: Ranking) -> _Placed:
-    placed: _Placed = {}
-    for rank, (id_, raw) in enumerate(ranking, 1):
-        placed.setdefault(id_, (rank, raw))
-    return placed
+    ids = [id_ for id_, _ in ranking]
+    ranks = dict(zip(ids, range(1, len(ids) + 1), strict=True))
+    return _Placed(ranks if len(ranks) == len(ids) else _ranks(ids), ranking)
 
 
 def _shares(fusion: Fusion, ran: Mapping[Channel, _Placed], k: int) -> dict[str, dict[str, float]]:
@@ -298,20 +314,22 @@ def _shares(fusion: Fusion, ran: Mapping[Channel, _Placed], k: int) -> dict[str,
     if isinstance(fusion, Rrf):
         damping, weights = float(fusion.k), _weights(fusion, ran)
         return {
-            channel: {id_: weights[channel] / (damping + rank) for id_, (rank, _) in placed.items()}
+            channel: {id_: weights[channel] / (damping + rank) for id_, rank in placed.ranks.items()}
             for channel, placed in ran.items()
         }
     if isinstance(fusion, Linear):
         weights = _weights(fusion, ran)
         shares: dict[str, dict[str, float]] = {}
         for channel, placed in ran.items():
-            closeness = _normalized([-raw if channel == "vector" else raw for _, raw in placed.values()])
-            shares[channel] = {id_: weights[channel] * part for id_, part in zip(placed, closeness, strict=True)}
+            sign = -1 if channel == "vector" else 1
+            closeness = _normalized([sign * placed.ranking[rank - 1][1] for rank in placed.ranks.values()])
+            shares[channel] = {id_: weights[channel] * part for id_, part in zip(placed.ranks, closeness, strict=True)}
         return shares
     if isinstance(fusion, Append):
-        nearest = dict.fromkeys(list(ran.get("vector", ()))[:k])  # an ordered set
+        near, worded = ran.get("vector", _NOWHERE), ran.get("text", _NOWHERE)
+        nearest = dict.fromkeys(list(near.ranks)[:k])  # an ordered set
         room = fusion.extra if "vector" in ran else k
-        appended = [id_ for id_ in ran.get("text", ()) if id_ not in nearest][:room]
+        appended = [id_ for id_ in worded.ranks if id_ not in nearest][:room]
         return {
             "vector": {id_: 1 / place for place, id_ in enumerate(nearest, 1)},
             "text": {id_: 1 / place for place, id_ in enumerate(appended, len(nearest) + 1)},
@@ -341,7 +359,8 @@ def _normalized(values: Sequence[float]) -> list[float]:
 def _answer(fusion: FusionFunction, ran: Mapping[Channel, _Placed]) -> dict[str, float]:
     """The scores that a function gave, read."""
     name = _name(fusion)
-    rankings = [[(id_, raw) for id_, (_, raw) in ran.get(channel, {}).items()] for channel in CHANNELS]
+    channels = [ran.get(channel, _NOWHERE) for channel in CHANNELS]
+    rankings = [[(id_, placed.raw(id_)) for id_ in placed.ranks] for placed in channels]
     result: object = fusion(*rankings)
     if not isinstance(result, Iterable) or isinstance(result, (str, bytes, Mapping)):
         raise InvalidInput(f"the fusion {name} returned {type(result).__name__}; it must return (id, score) pairs")
@@ -350,7 +369,7 @@ def _answer(fusion: FusionFunction, ran: Mapping[Channel, _Placed]) -> dict[str,
         if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[0], str):
             raise InvalidInput(f"the fusion {name} returned {item!r:.80} at position {position}, not (id, score)")
         id_, score = item
-        if not any(id_ in placed for placed in ran.values()):
+        if not any(id_ in placed.ranks for placed in channels):
             raise InvalidInput(f"the fusion {name} returned {id_!r}, which is in neither ranking")
         if id_ in scores:
             raise InvalidInput(f"the fusion {name} returned {id_!r} twice")

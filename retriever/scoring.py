@@ -8,8 +8,11 @@ document frequency and the form without the constant factor k1 + 1 are Lucene's 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from math import log1p
 
 import numpy as np
 import numpy.typing as npt
@@ -42,9 +45,11 @@ def term_weights(terms: Iterable[str], df: Mapping[str, int], documents: float) 
     >>> {term: round(weight, 2) for term, weight in term_weights(["wing", "flow", "flow"], {"flow": 9}, 10).items()}
     {'wing': 3.09, 'flow': 0.29}
     """
-    counts = Counter(terms)
-    weights = idf([df.get(term, 0) for term in counts], documents) * list(counts.values())
-    return dict(zip(counts, weights.tolist(), strict=True))
+    return {
+        term: count * log1p((documents - least + 0.5) / (least + 0.5))  # as idf, without an array for five numbers
+        for term, count in Counter(terms).items()
+        for least in (min(df.get(term, 0), documents),)
+    }
 
 
 def bm25(texts: Sequence[bytes | None], weights: Mapping[str, float], mean_length: float) -> Scores:
@@ -62,18 +67,32 @@ def bm25(texts: Sequence[bytes | None], weights: Mapping[str, float], mean_lengt
     >>> (2.0 * title + body).round(2).tolist()
     [0.31, 0.45]
     """
-    needles = [f" {term} ".encode() for term in weights]
     found = [text or b"" for text in texts]
-    counts = [text.count(needle) for text in found for needle in needles]
-    tf = np.array(counts, dtype=np.float64).reshape(len(found), len(needles))
-    length = np.array([text.count(b" ") // 2 for text in found], dtype=np.float64)
+    lengths = [text.count(b" ") // 2 for text in found]
     # 1e-9: no ratio of two counts is less, and dividing by less might overflow.
-    mean = mean_length if mean_length > 1e-9 else max(float(length.mean()) if len(length) else 0.0, 1.0)
-    damping = K1 * (1 - B + B * length / mean)
-    shares = np.array(list(weights.values()), dtype=np.float64) * tf / (tf + damping[:, np.newaxis])
-    # Not a matrix product: its sums depend on a row's place, and equal texts would no longer tie.
-    scores: Scores = shares.sum(axis=1)
-    return scores
+    mean = mean_length if mean_length > 1e-9 else max(sum(lengths) / max(1, len(lengths)), 1.0)
+    damping = [K1 * (1 - B + B * length / mean) for length in lengths]
+    # A term is looked for in all texts at once, since few hold it: twice as fast as counting it in each. In every text
+    # the shares are added up in the order of the terms, so that equal texts tie.
+    joined, ends = b"\n".join(found), list(accumulate(len(text) + 1 for text in found))
+    scores = [0.0] * len(found)
+    for term, weight in weights.items():
+        for at, tf in _counts(joined, ends, term.encode()).items():
+            scores[at] += weight * tf / (tf + damping[at])
+    return np.array(scores)
+
+
+def _counts(joined: bytes, ends: Sequence[int], term: bytes) -> dict[int, int]:
+    """The place of each text that holds a term -> how often; ends: where in ``joined`` the next one starts."""
+    counts: dict[int, int] = {}
+    at = joined.find(term)
+    while at >= 0:
+        end = at + len(term)
+        if joined[at - 1 : at] == joined[end : end + 1] == b" ":
+            place = bisect_right(ends, at)
+            counts[place] = counts.get(place, 0) + 1
+        at = joined.find(term, end)
+    return counts
 
 
 # Arbitrary, both: 12 terms make 4,095 sets, looked through in under a millisecond; what 60 sets of ordinary words

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any, TypedDict
 
 import numpy as np
@@ -427,15 +427,16 @@ def _rank_near(
     live: Live, leg: _Leg, replies: Sequence[tuple[Command[Rows], Any]], asked: _Asked, answer: _Answer
 ) -> None:
     """Give a leg the ranking of its vector channel, from the nearest and, where there are, those of ``also``."""
-    answers = [_near(live).hits(parsed(*each)) for each in replies]
-    nearest = answers[0][0][: asked.depth]
-    known = {hit.id for hit in nearest}
-    farther = [hit for hits, _ in answers[1:] for hit in hits if hit.id not in known]
-    leg.also = frozenset(hit.id for hits, _ in answers[1:] for hit in hits)  # the near ones too: no cut is theirs
-    answer.lost(*dict.fromkeys(reason for _, reasons in answers for reason in reasons))
+    (nearest, reasons), *others = [_near(live).ranking(parsed(*each)) for each in replies]
+    ranking = nearest[: asked.depth]
+    if others:
+        farther, more = others[0]
+        leg.also = frozenset(id for id, _ in farther)  # the near ones too: no cut is theirs
+        ranking = sorted({*ranking, *farther}, key=itemgetter(1, 0))
+        reasons = tuple(dict.fromkeys((*reasons, *more)))
+    answer.lost(*reasons)
     most = asked.max_distance
-    ranking = sorted([*nearest, *farther], key=attrgetter("score", "id"))
-    leg.near = [(hit.id, hit.score) for hit in ranking if most is None or hit.score <= most]
+    leg.near = ranking if most is None else [pair for pair in ranking if pair[1] <= most]
 
 
 def _rank_worded(
@@ -446,7 +447,7 @@ def _rank_worded(
     answer.lost(*reasons)
     least = asked.min_text_score
     leg.worded = [pair for pair in ranking if least is None or pair[1] >= least][: asked.depth]
-    leg.held = lambda id: made.held(found[id]) if id in found else ()
+    leg.held = made.holding(found)
 
 
 def _of_channel(channel: str, error: Exception, asked: _Asked, answer: _Answer) -> Exception:
@@ -542,20 +543,22 @@ def _fetched(
     if not ranking:
         return []
     schema = live.schema
-    wanted = dict.fromkeys(asked.returned)
-    if asked.reranker is not None:
-        wanted[TEXT_FIELD] = None
-    if asked.collapse is not None:
-        wanted[asked.collapse] = None
-    if asked.diversity is not None:
-        wanted[schema.vector.name] = None
     # Since the engine answered, a document may have been written anew, and into another tenant's hands.
     checked = asked.filter
-    wanted |= dict.fromkeys(() if checked is None else [leaf.name for leaf in checked._leaves()])
+    looked_at = [] if checked is None else [leaf.name for leaf in checked._leaves()]
+    if asked.collapse is not None:
+        looked_at.append(asked.collapse)
+    declared = [name for name in dict.fromkeys([*asked.returned, *looked_at]) if name != TEXT_FIELD]
+    names = list(declared)
+    with_text = TEXT_FIELD in asked.returned
     # Every document has its text and the short hash of it: without both, it is no longer there.
-    names = list(wanted) if TEXT_FIELD in wanted else [*wanted, stamp_field(schema.vector.name)]
+    names.append(TEXT_FIELD if with_text or asked.reranker is not None else stamp_field(schema.vector.name))
+    if asked.diversity is not None:
+        names.append(schema.vector.name)
     keys = [schema.prefix + each.id for each in ranking]
     rows = yield from ask_all([Command(("HMGET", key, *names), values, key) for key in keys])
+    readers = [(name, schema.by_name[name].read) for name in declared]
+    extra = frozenset(declared).difference(asked.returned)
     by = _named(asked.fusion)
     passed = None if checked is None else filter_text(checked)
     candidates: list[_Candidate] = []
@@ -563,28 +566,24 @@ def _fetched(
     for fused, row in zip(ranking, rows, strict=True):
         if isinstance(row, Exception):
             raise row
-        stored = dict(zip(names, row, strict=True))
-        if all(value is None for value in row):
+        if row.count(None) == len(row):
             gone += 1
             continue
+        stored = row[len(readers)]
         try:
-            text = (stored.get(TEXT_FIELD) or b"").decode()
-            fields = {
-                name: schema.by_name[name].read(value)
-                for name, value in stored.items()
-                if name in schema.by_name and value is not None
-            }
+            text = "" if stored is None or names[len(readers)] != TEXT_FIELD else stored.decode()
+            fields = {name: read(cell) for (name, read), cell in zip(readers, row, strict=False) if cell is not None}
             if checked is not None and not checked.matches(fields):
                 changed += 1
                 continue
-            vector = stored.get(schema.vector.name) if asked.diversity is not None else None
+            vector = row[-1] if asked.diversity is not None else None
             candidates.append(
                 _Candidate(
                     FusedHit(
                         fused.id,
                         fused.score,
-                        text if TEXT_FIELD in asked.returned else "",
-                        {name: value for name, value in fields.items() if name in asked.returned},
+                        text if with_text else "",
+                        {name: value for name, value in fields.items() if name not in extra} if extra else fields,
                         fused.vector_distance,
                         fused.text_score,
                         fused.ranks,

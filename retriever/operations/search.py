@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite
-from operator import attrgetter
+from math import isfinite, nan
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, TypedDict
 
 import numpy.typing as npt
@@ -179,6 +179,19 @@ class Shape:
         hits.sort(key=_NEAREST)
         return hits, reasons
 
+    def ranking(self, rows: Rows) -> tuple[list[tuple[str, float]], tuple[str, ...]]:
+        """(id, distance) alone, as ``hits`` orders them; and why they may not be all."""
+        start = len(self.prefix)
+        try:
+            pairs = [(key[start:].decode(), float(row[0])) for key, row in rows.rows]  # type: ignore[arg-type, index]
+        except (TypeError, ValueError):
+            pairs = [("", nan)]
+        if not isfinite(sum(map(_DISTANCE, pairs))):
+            hits, reasons = self.hits(rows)
+            return [(hit.id, hit.score) for hit in hits], reasons
+        pairs.sort(key=_CLOSEST)
+        return pairs, rows.warnings
+
     def _one_by_one(self, rows: Rows) -> tuple[list[Hit], tuple[str, ...]]:
         """The same where a field is absent, a key has expired, or another program wrote under our prefix."""
         hits: list[Hit] = []
@@ -247,6 +260,8 @@ def _foreign(rows: int) -> str:
 
 _SCORE = attrgetter("score")
 _NEAREST = attrgetter("score", "id")
+_DISTANCE = itemgetter(1)
+_CLOSEST = itemgetter(1, 0)
 
 
 class _Asked(NamedTuple):

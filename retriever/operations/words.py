@@ -11,7 +11,7 @@ a frequency that is wrong by a tenth keeps 0.985 of the best ten.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,9 @@ from retriever.scoring import Scores, bm25, term_sets, term_weights
 
 MAX_TERMS = 64  # arbitrary; a question has ten
 KEEP_S = 60.0  # arbitrary, see above
+# By how much, of the documents that there were, a collection may be written to until they are counted anew. The count
+# comes from FT.INFO, for which RediSearch walks all terms: 10 ms at 20,000 documents, where a term's count takes 0.1.
+WRITTEN = 0.1
 MAX_KEPT = 100_000  # terms; some 20 MB
 # Rows an engine without text scores is asked for. Where all words are common (50,000 documents) they hold 0.99 of
 # BM25's best ten; of 400 rows 0.96, which other queries do with.
@@ -97,8 +100,8 @@ class Words:
         if foreign:
             reasons.append(f"text: {foreign} rows hold values that this library did not write")
         scores = self._scores(list(found.values()))
-        ranking = sorted(zip(found, scores.tolist(), strict=True), key=lambda pair: (-pair[1], pair[0]))
-        return [pair for pair in ranking if pair[1] > 0], found, tuple(reasons)
+        ranking = sorted(zip((-scores).tolist(), found, strict=True))
+        return [(id, -score) for score, id in ranking if score < 0], found, tuple(reasons)
 
     def _scores(self, rows: Sequence[Sequence[bytes | None]]) -> Scores:
         scores = np.zeros(len(rows))
@@ -110,11 +113,15 @@ class Words:
             scores += weight * bm25(column, weights, known.mean_lengths[attribute])
         return scores
 
-    def held(self, row: Sequence[bytes | None]) -> tuple[str, ...]:
-        """The query's terms that a candidate holds."""
-        return tuple(
-            term for term in self.terms if any(cell is not None and f" {term} ".encode() in cell for cell in row)
-        )
+    def holding(self, found: Mapping[str, Sequence[bytes | None]]) -> Callable[[str], tuple[str, ...]]:
+        """Which of the query's terms a candidate holds, by its id; found: as ``ranking`` gives it."""
+        needles = [(term, f" {term} ".encode()) for term in self.terms]
+
+        def held(id: str) -> tuple[str, ...]:
+            row = b"".join(filter(None, found.get(id, ())))
+            return tuple(term for term, needle in needles if needle in row)
+
+        return held
 
 
 def attributes(schema: Schema) -> list[tuple[str, float]]:
@@ -178,36 +185,43 @@ def _frequencies(
     if missing:
         queries = [each if isinstance(each, str) else f"@{each[0]}:{each[1]}" for each in missing if each]
         commands: list[Command[Any]] = [frequency_command(schema, each, timeout_ms) for each in queries]
-        plans: list[Plan[Any]] = [ask_all([*commands, _lengths(schema, copies)]), whole_index(live)]
+        plans: list[Plan[Any]] = [ask_all([*commands, _lengths(schema, copies)])]
+        if "" in missing:
+            plans.append(whole_index(live))
         answers: list[Any] = yield from together(plans)
-        counted, index = answers
-        raise_first(counted, index)
-        raise_first(*counted)
-        *counts, lengths = counted
-        documents = index.documents
-        # Every share with the number of documents of the same moment.
+        raise_first(*answers)
+        raise_first(*answers[0])
+        *counts, (lengths, written) = answers[0]
+        whole = known[""][1]
+        if "" in missing or abs(written - whole[-1]) > WRITTEN * whole[0]:
+            index = answers[1] if "" in missing else (yield from whole_index(live))
+            # A document has at most as many entries as terms; 0.7 of that in abstracts, twice as many once all were
+            # rewritten.
+            stale = index.records > STALE * index.documents * sum(lengths) > 0
+            whole = index.documents, dict(zip(copies, lengths, strict=True)), stale, written
+        documents = whole[0]
+        # Every share with the number of documents of about the same moment.
         shares = [min(1.0, count / documents) if documents else 0.0 for count in counts]
         fresh: dict[Any, Any] = dict(zip([each for each in missing if each], shares, strict=True))
-        # A document has at most as many entries as terms; 0.7 of that in abstracts, twice as many once all were
-        # rewritten.
-        stale = index.records > STALE * documents * sum(lengths) > 0
-        fresh[""] = documents, dict(zip(copies, lengths, strict=True)), stale
+        if whole is not known[""][1]:
+            fresh[""] = whole
         known |= {each: (now, value) for each, value in fresh.items()}
         if len(live.frequencies) > MAX_KEPT:
             live.frequencies.clear()
         live.frequencies.update({each: known[each] for each in fresh})
-    total, mean_lengths, stale = known[""][1]
+    total, mean_lengths, stale, _ = known[""][1]
     share = {each: value for each, (_, value) in known.items() if isinstance(each, tuple)}
     return Frequencies(total, mean_lengths, share, 1.0 if passes is None else known[passes][1], stale)
 
 
-def _lengths(schema: Schema, copies: Sequence[str]) -> Command[list[float]]:
-    """The mean length of each copy, in terms, from the counters beside the metadata; 0 where nobody counted."""
+def _lengths(schema: Schema, copies: Sequence[str]) -> Command[tuple[list[float], int]]:
+    """The mean length of each copy, in terms, and the texts written; from the counters beside the metadata, else 0."""
     suffixes = [name.removeprefix(TERMS_FIELD) for name in copies]
     names = [f"{what}{suffix}" for suffix in suffixes for what in ("terms", "documents")]
 
-    def means(reply: Any) -> list[float]:
+    def means(reply: Any) -> tuple[list[float], int]:
         numbers = [int(each or 0) for each in values(reply)]
-        return [terms / max(1, documents) for terms, documents in zip(numbers[::2], numbers[1::2], strict=True)]
+        written = numbers[1::2]
+        return [terms / max(1, count) for terms, count in zip(numbers[::2], written, strict=True)], written[0]
 
     return Command(("HMGET", schema.metadata_key, *names), means, schema.metadata_key)

@@ -36,10 +36,12 @@ class Counts:
         self.documents, self.lengths, self.records, self.by_term = documents, lengths, records, by_term
         self.clock = 0.0
         self.counted = []  # the terms or filters of each round trip
+        self.infos = 0
 
     def answer(self, command):
         match command.args[0]:
             case "FT.INFO":
+                self.infos += 1
                 info = [*INFO]
                 info[info.index(b"num_docs") + 1] = str(self.documents).encode()
                 info[info.index(b"num_records") + 1] = str(self.records).encode()
@@ -101,9 +103,27 @@ def test_shares_are_kept_and_not_counts():
     """Each count is kept as a share of the documents of its own moment, so a collection may grow meanwhile (A19)."""
     counts, known = Counts(documents=100, alpha=10), live()
     assert counts.words(known, "alpha").frequencies.count("__terms", "alpha") == 10
-    counts.documents = 1000
+    counts.documents, counts.lengths = 1000, (b"5000", b"1000")
     found = counts.words(known, "alpha", "beta").frequencies
     assert (found.documents, found.count("__terms", "alpha")) == (1000, 100)
+
+
+def test_documents_are_counted_anew_when_many_were_written():
+    """FT.INFO walks all terms, so it is asked once a minute, or when over a tenth has been written since (A4, A19)."""
+    counts, known = Counts(documents=100, lengths=(b"500", b"100"), alpha=10, beta=11), live()
+    counts.words(known, "alpha")
+    counts.documents, counts.lengths = 110, (b"550", b"110")
+    found = counts.words(known, "beta").frequencies
+    assert (counts.infos, found.documents, found.share["__terms", "beta"]) == (1, 100, 0.11)
+    counts.documents, counts.lengths = 111, (b"555", b"111")
+    found = counts.words(known, "alpha", "gamma").frequencies
+    assert (counts.infos, found.documents) == (2, 111)
+    assert len(counts.counted) == 4, "a round trip of its own, for what is seldom"
+    counts.words(known, "delta")
+    assert counts.infos == 2
+    counts.clock = KEEP_S + 1
+    counts.words(known, "alpha")
+    assert counts.infos == 3
 
 
 def test_a_count_that_exceeds_the_documents():
@@ -245,7 +265,7 @@ def test_the_ranking():
         {"a": plain[0], "b": plain[0], "t": plain[1] + 2.0 * bm25([b" alpha "], weights, 5.0)[0]}
     )
     assert [id for id, _ in ranking] == ["t", "a", "b"]
-    assert [found.held(by_id[id]) for id in ("a", "t", "none")] == [("alpha",), ("alpha", "beta"), ()]
+    assert [found.holding(by_id)(id) for id in ("a", "t", "none")] == [("alpha",), ("alpha", "beta"), ()]
     assert reasons == ()
 
 
