@@ -100,7 +100,8 @@ class FusedHit:
 
         The words may change; the numbers are those of the attributes.
         """
-        words = f" for {', '.join(self.terms)}" if self.terms else ""
+        # As the index holds them, mostly stems: "decid" is no misprint.
+        words = f" for the terms {', '.join(self.terms)}" if self.terms else ""
         said = {"vector": f"distance {self.vector_distance:.6g}"} if self.vector_distance is not None else {}
         said |= {"text": f"BM25 {self.text_score:.6g}{words}"} if self.text_score is not None else {}
         lines = [f"{self.id}: fused score {self.fused_score:.6g} by {self.fusion}"]

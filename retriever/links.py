@@ -545,7 +545,7 @@ def checked_url(url: str | None) -> str:
     """The URL, or the environment's VALKEY_URL. InvalidInput names no more of it than its scheme."""
     found = os.environ.get("VALKEY_URL") if url is None else url
     if not found:
-        raise InvalidInput("no server: pass a URL, set VALKEY_URL, or start one with retriever.embedded.EmbeddedServer")
+        raise InvalidInput("no server: pass a URL or set VALKEY_URL; `retriever serve` or EmbeddedServer starts one")
     if not isinstance(found, str):
         raise InvalidInput(f"url: a string expected, not {type(found).__name__}")
     scheme = _scheme(found)

@@ -353,7 +353,8 @@ def _embed(live: Live, legs: Sequence[_Leg], vector: Any, asked: _Asked, answer:
     """Give each leg its vector. An embedder that fails is a channel that fails, unless it is the only one."""
     texts = [leg.text or "" for leg in legs]
     if vector is None and not all(map(str.strip, texts)):
-        raise InvalidInput(f"text: something to embed expected, not {texts[0]!r}")
+        blank = next(each for each in texts if not each.strip())
+        raise InvalidInput(f"text: {blank!r} holds nothing to search by; scan(filter) walks documents")
     schema = live.schema if live.dims is not None else (yield from known_schema(live))
     try:
         what, rows = "vector", [vector] * len(legs)

@@ -133,14 +133,18 @@ def each_alone(
     """
     if isinstance(questions, (str, bytes, Mapping)) or not isinstance(questions, Iterable):
         raise InvalidInput(f"{name}_many takes a list of mappings, each with the arguments of {name}")
+    asked = list(questions)
+    for each in asked:
+        if not isinstance(each, Mapping):  # no question at all: every other one would be wrong in the same way
+            raise InvalidInput(f"{name}_many: each question is a mapping, as {{'text': ...}}, not {each!r:.80}")
 
-    def checked(each: object) -> Plan[Hits[H]]:
+    def checked(each: Mapping[str, Any]) -> Plan[Hits[H]]:
         """A question whose wrong argument names are its own error, not the whole call's."""
-        if not isinstance(each, Mapping) or not set(each) <= arguments.__annotations__.keys():
+        if not set(each) <= arguments.__annotations__.keys():
             raise InvalidInput(f"{name}_many: the arguments of {name} by name expected, not {each!r}")
         return (yield from ask(**each))
 
-    return (yield from together([checked(each) for each in questions]))
+    return (yield from together([checked(each) for each in asked]))
 
 
 # --- what comes back ------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from fields.filters import Filter, filter_text
 from fields.kinds import Text
 from fields.names import TERMS_FIELD, terms_field
 from retriever.engines import Engine
-from retriever.errors import NotSupported
+from retriever.errors import NotSupported, SchemaMismatch
 from retriever.operations.index import Live, search_engine, whole_index
 from retriever.plans import Command, Plan, Wait, ask_all, raise_first, together
 from retriever.queries import MAX_K, frequency_command, ranking_query, set_queries, term_clause, text_command
@@ -48,15 +48,32 @@ COMMON = 0.4
 STALE = 1.2
 
 
+class Collection(NamedTuple):
+    """What is known of the whole collection; written: texts that were written to it, ever.
+
+    stale: the engine counts overwritten documents so many that its own ranking is worth nothing.
+    attributes: the fields that the live index has.
+    """
+
+    documents: int
+    mean_lengths: dict[str, float]
+    stale: bool
+    written: int
+    attributes: frozenset[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Frequencies:
     """What BM25 needs of the collection. share: of documents that hold a term, by (attribute, term)."""
 
-    documents: int
-    mean_lengths: dict[str, float]
+    whole: Collection
     share: dict[tuple[str, str], float]
     passing: float  # the share of documents that pass the filter
-    stale: bool  # the engine counts overwritten documents so many that its own ranking is worth nothing
+
+    @property
+    def documents(self) -> int:
+        """How many there are."""
+        return self.whole.documents
 
     def count(self, attribute: str, term: str) -> int:
         """In how many documents the term is."""
@@ -110,7 +127,7 @@ class Words:
             df = {term: known.count(attribute, term) for term in self.terms}
             weights = term_weights(self.terms, df, known.documents)
             column = [row[at] for row in rows]
-            scores += weight * bm25(column, weights, known.mean_lengths[attribute])
+            scores += weight * bm25(column, weights, known.whole.mean_lengths[attribute])
         return scores
 
     def holding(self, found: Mapping[str, Sequence[bytes | None]]) -> Callable[[str], tuple[str, ...]]:
@@ -145,8 +162,14 @@ def words(live: Live, terms: Sequence[str], filter: Filter | None, depth: int, t
     engine = yield from text_engine(live)
     copies = [name for name, _ in attributes(schema)]
     known = yield from _frequencies(live, copies, terms, None if engine.scores_text else filter, timeout_ms)
-    ranked = engine.scores_text and not known.stale
-    if engine.scores_text and known.stale:
+    lacking = {leaf.name for leaf in (() if filter is None else filter._leaves())} - known.whole.attributes
+    if lacking:
+        raise SchemaMismatch(
+            f"index {schema.name!r} has no field {', '.join(sorted(lacking))}, so the filter finds nothing; "
+            f"create_index() tells what else differs from the schema"
+        )
+    ranked = engine.scores_text and not known.whole.stale
+    if engine.scores_text and known.whole.stale:
         known = yield from _frequencies(live, copies, terms, filter, timeout_ms)
     if ranked:
         rare = [term for term in terms if _share(known, copies, term) <= COMMON]
@@ -193,13 +216,14 @@ def _frequencies(
         raise_first(*answers[0])
         *counts, (lengths, written) = answers[0]
         whole = known[""][1]
-        if "" in missing or abs(written - whole[-1]) > WRITTEN * whole[0]:
+        if "" in missing or abs(written - whole.written) > WRITTEN * whole.documents:
             index = answers[1] if "" in missing else (yield from whole_index(live))
             # A document has at most as many entries as terms; 0.7 of that in abstracts, twice as many once all were
             # rewritten.
             stale = index.records > STALE * index.documents * sum(lengths) > 0
-            whole = index.documents, dict(zip(copies, lengths, strict=True)), stale, written
-        documents = whole[0]
+            means = dict(zip(copies, lengths, strict=True))
+            whole = Collection(index.documents, means, stale, written, frozenset(index.attributes))
+        documents = whole.documents
         # Every share with the number of documents of about the same moment.
         shares = [min(1.0, count / documents) if documents else 0.0 for count in counts]
         fresh: dict[Any, Any] = dict(zip([each for each in missing if each], shares, strict=True))
@@ -209,9 +233,8 @@ def _frequencies(
         if len(live.frequencies) > MAX_KEPT:
             live.frequencies.clear()
         live.frequencies.update({each: known[each] for each in fresh})
-    total, mean_lengths, stale, _ = known[""][1]
     share = {each: value for each, (_, value) in known.items() if isinstance(each, tuple)}
-    return Frequencies(total, mean_lengths, share, 1.0 if passes is None else known[passes][1], stale)
+    return Frequencies(known[""][1], share, 1.0 if passes is None else known[passes][1])
 
 
 def _lengths(schema: Schema, copies: Sequence[str]) -> Command[tuple[list[float], int]]:

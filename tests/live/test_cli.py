@@ -147,7 +147,7 @@ def test_hybrid_says_why_each_hit_is_there(url, pets):
     shown = " ".join(lines)
     assert re.search(r"0\.03\d\d  pay  Wages arrive on Fridays", shown)
     assert re.search(
-        r"vector: rank \d, distance 0\.\d+, contributes 0\.01\d+; text: rank \d, BM25 [\d.]+ for wage,", shown
+        r"vector: rank \d, distance 0\.\d+, contributes 0\.01\d+; text: rank \d, BM25 [\d.]+ for the terms wage,", shown
     )
     (cat,) = re.findall(r"  cat .*?contributes 0\.01\d+(; text)?", shown)
     assert not cat  # which holds none of the words

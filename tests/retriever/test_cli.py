@@ -181,7 +181,7 @@ REACHING = [
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("query", "text", "--index", "docs"), "no server: pass a URL, set VALKEY_URL"),
+        (("query", "text", "--index", "docs"), "no server: pass a URL or set VALKEY_URL"),
         (("query", "text", "--index", "a b", "--url", "valkey://localhost:1"), "index name 'a b'"),
         (("query", "text", "--index", "docs", "--url", "http://localhost"), "url: it starts with one of valkey://"),
         (("query", "text", "--index", "docs", "--url", "valkey://localhost:1"), "localhost:1"),
@@ -190,7 +190,7 @@ REACHING = [
         (("load", "-", "--index", "docs", "--url", "valkey://localhost:1"), "localhost:1"),
         (("get", "a", "--index", "docs", "--url", "valkey://localhost:1"), "localhost:1"),
         (("delete", "a", "--index", "docs", "--yes", "--url", "valkey://localhost:1"), "localhost:1"),
-        (("info", "--index", "docs", "--explain"), "no server: pass a URL, set VALKEY_URL"),
+        (("info", "--index", "docs", "--explain"), "no server: pass a URL or set VALKEY_URL"),
         (("info", "--index", "docs", "--url", "unix:///no/such.sock"), "/no/such.sock"),
         (("info", "--index", "docs", "--cluster", "--url", "unix:///no/such.sock"), "a cluster is reached over TCP"),
         *(((*args, "--cluster", "--url", "valkey://localhost:1"), "Cluster cannot be connected") for args in REACHING),
@@ -287,8 +287,8 @@ def test_a_fused_hit_is_shown_with_why_it_is_there():
         "  0.2500  a b: fused score  t",
         "                            vector: rank 2, distance 0.5, contributes 0.25",
         "  0.2500  c                 t",
-        "                            text: rank 1, BM25 7.5 for dog, sail, contributes 0.25; passed the",
-        '                            filter @category:{"x\ufffd[2J"}',
+        "                            text: rank 1, BM25 7.5 for the terms dog, sail, contributes 0.25;",
+        '                            passed the filter @category:{"x\ufffd[2J"}',
     ]
 
 

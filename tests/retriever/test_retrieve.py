@@ -528,7 +528,7 @@ def test_explain_of_a_function():
     assert hit.explain().splitlines() == [
         "a: fused score 2.5 by <lambda>",
         "  vector: rank 1, distance 0.1",
-        f"  text: rank 1, BM25 {hit.text_score:.6g} for alpha",
+        f"  text: rank 1, BM25 {hit.text_score:.6g} for the terms alpha",
         "  fusion: contributes 2.5",
     ]
 

@@ -138,12 +138,12 @@ def test_the_mean_length_is_of_two_counters():
     """Terms over documents, for the text and for each Text field; nothing counted is 0 (A19)."""
     counts = Counts(lengths=(b"500", b"100"))
     found = counts.words(live(TITLED), "alpha").frequencies
-    assert found.mean_lengths == {"__terms": 5.0, "__terms_title": 5.0, "__terms_note": 5.0}
+    assert found.whole.mean_lengths == {"__terms": 5.0, "__terms_title": 5.0, "__terms_note": 5.0}
     (command,) = [each for each in _commands(words(live(TITLED), ["alpha"], None, 50, 5000)) if each.args[0] == "HMGET"]
     assert command.args[1:] == (
         *("ours", "terms", "documents", "terms_title", "documents_title", "terms_note", "documents_note"),
     )
-    assert Counts(lengths=(None, None)).words(live(), "alpha").frequencies.mean_lengths == {"__terms": 0.0}
+    assert Counts(lengths=(None, None)).words(live(), "alpha").frequencies.whole.mean_lengths == {"__terms": 0.0}
 
 
 def _commands(plan):
