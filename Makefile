@@ -1,8 +1,11 @@
-# make demo: see it work.  make test: the whole test suite.  make check: lint, types, import contracts.
+# make demo: see it work.  make test: the test suite without large models.  make check: lint, types, import contracts.
 # make test-models: the tests with real models of sentence-transformers, which bring torch.
+# make test-page: the page of `retriever eval` in a headless Chromium: the one in PATH, or playwright's own.
 # make test-clients: the live tests over every kind of client that can be borrowed, about 15 minutes.
 # make bench: ratios against the raw client, about six minutes.
+# make bench-memory: what a store of memory costs, about five minutes.
 # make quality: nDCG@10 and recall@10 on judged collections, which RETRIEVER_DATA names; see benchmarks/README.md.
+# make docs: the manual, from docs/ into site/; a broken link or reference fails it.
 # make soak: readers and writers at once on one index for ten minutes, and what must hold then; SOAK_S=60 for one.
 # make test-live: the live tests against VALKEY_URL's server.  make test-docker: against each of docker/compose*.yaml.
 # PYTHON chooses the interpreter (3.11 or newer): make test PYTHON=python3.13
@@ -17,10 +20,16 @@ MODELS_PIP := $(MODELS)/bin/python -m pip --disable-pip-version-check
 # The version that the tests were written with. On Linux pip takes its build with CUDA, several GB; with
 # PIP_EXTRA_INDEX_URL set to PyTorch's index of CPU builds it takes that one, whose version, 2.13.0+cpu, is higher.
 TORCH := torch==2.13.0
+DOCS := .venv-docs
+DOCS_PIP := $(DOCS)/bin/python -m pip --disable-pip-version-check
+
+# Not .venv: where playwright is installed, make test would need a browser.
+PAGE := .venv-page
+PAGE_PIP := $(PAGE)/bin/python -m pip --disable-pip-version-check
 
 COMPOSE := $(wildcard docker/compose*.yaml)
 
-.PHONY: demo test test-pure test-embedded test-models test-clients test-live test-docker url wheel bench quality soak check lint types contracts clean
+.PHONY: demo test test-pure test-embedded test-models test-page test-clients test-live test-docker url wheel bench bench-memory quality soak docs check lint types contracts clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/retriever demo
@@ -35,10 +44,13 @@ test-pure: $(VENV)/.dev
 test-embedded: $(VENV)/.dev
 	env -u VALKEY_URL $(BIN)/pytest -m live
 
-# Budgets on two cores, pip's cache filled: make check 1.5 minutes, make test 5, make test-models 5 with its
-# installation; 15 in all with what is left for a slow machine.
+# Budgets on two cores, pip's cache filled: make check 1.5 minutes, make docs 0.5, make test 5, make test-models 5,
+# both with their installations; 15 in all with what is left for a slow machine.
 test-models: $(MODELS)/.models
 	$(MODELS)/bin/pytest tests/models
+
+test-page: $(PAGE)/.page
+	$(PAGE)/bin/pytest tests/page
 
 # Sixteen times: valkey-py and redis-py, blocking and awaited, RESP2 and RESP3, decoding or not.
 test-clients: $(VENV)/.dev
@@ -69,6 +81,9 @@ bench: $(VENV)/.demo
 	$(BIN)/python benchmarks/recall.py
 	$(BIN)/python benchmarks/retrieve.py
 
+bench-memory: $(VENV)/.dev
+	$(BIN)/python benchmarks/memory.py
+
 quality: $(VENV)/.dev
 	$(BIN)/python benchmarks/quality.py
 
@@ -76,6 +91,12 @@ SOAK_S := 600
 
 soak: $(VENV)/.demo
 	$(BIN)/python benchmarks/soak.py --seconds $(SOAK_S)
+
+# Offline once it is installed. Not --quiet, which hides warnings from --strict as well. The variable keeps a notice
+# about another generator out of the output.
+docs: $(DOCS)/.docs
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict
+	@echo "The manual is in site/; open site/index.html, or, to search it: python3 -m http.server -d site"
 
 check: lint types contracts
 
@@ -91,7 +112,7 @@ contracts: $(VENV)/.dev
 	$(BIN)/lint-imports --no-logo
 
 clean:
-	rm -rf $(VENV) $(MODELS) dist
+	rm -rf $(VENV) $(MODELS) $(PAGE) $(DOCS) dist site
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/pip
 	@echo "Installing into $(VENV): about 135 MB to download the first time ..."
@@ -102,7 +123,7 @@ $(VENV)/.demo: pyproject.toml | $(BIN)/pip
 $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	@echo "Installing into $(VENV), with what tests and checks need ..."
 	@$(PIP) install --quiet 'pip>=25.1'
-	@$(PIP) install --quiet -e '.[embedded,cli,memory]' --group test --group lint
+	@$(PIP) install --quiet -e '.[embedded,cli,memory,mcp,eval]' --group test --group lint
 	@touch $@ $(VENV)/.demo
 
 # torch before the rest, which would take whatever version is the newest.
@@ -111,6 +132,22 @@ $(MODELS)/.models: pyproject.toml | $(MODELS)/bin/pip
 	@$(MODELS_PIP) install --quiet 'pip>=25.1'
 	@$(MODELS_PIP) install --quiet $(TORCH)
 	@$(MODELS_PIP) install --quiet -e '.[embedded,sentence-transformers]' --group models
+	@touch $@
+
+$(DOCS)/.docs: pyproject.toml | $(DOCS)/bin/pip
+	@echo "Installing into $(DOCS) ..."
+	@$(DOCS_PIP) install --quiet 'pip>=25.1'
+	@$(DOCS_PIP) install --quiet --group docs
+	@touch $@
+
+BROWSERS := chromium-headless-shell chromium chromium-browser google-chrome
+
+$(PAGE)/.page: pyproject.toml | $(PAGE)/bin/pip
+	@echo "Installing into $(PAGE): about 140 MB to download the first time ..."
+	@$(PAGE_PIP) install --quiet 'pip>=25.1'
+	@$(PAGE_PIP) install --quiet -e '.[eval]' --group page
+	@test -n "$$CHROMIUM$$(which $(BROWSERS))" || $(PAGE)/bin/playwright install --only-shell chromium || { \
+		echo "no Chromium: on Debian, apt-get install chromium-headless-shell; or name one: CHROMIUM=/path" >&2; exit 1; }
 	@touch $@
 
 %/bin/pip:

@@ -32,6 +32,7 @@ from valkey.exceptions import ResponseError
 from valkey.utils import LIBVALKEY_AVAILABLE
 
 from retriever import Document, EmbeddedServer, Numeric, Schema, Tag, Vector
+from retriever.memory.chunks import Names
 
 # betterdb-retrieval reports its use over the network unless this says no; a benchmark does not.
 os.environ["BETTERDB_TELEMETRY"] = "false"
@@ -208,6 +209,19 @@ def clear(client: Client, name: str) -> None:
         client.execute_command("FT.DROPINDEX", f"{name}:idx")
     client.unlink(name)
     for keys in _batches(client.scan_iter(match=f"{name}:*", count=1000), 1000):
+        client.unlink(*keys)
+
+
+def clear_memory(client: Client, namespace: str) -> None:
+    """Drop the index of a namespace of memory, those of its other generations, and all its keys, as far as they exist.
+
+    They start with the braces that keep them together in a cluster, and so not with NAME.
+    """
+    start = Names(namespace).index
+    for index in client.execute_command("FT._LIST"):
+        if index.decode().partition("@")[0] == start:
+            client.execute_command("FT.DROPINDEX", index)
+    for keys in _batches(client.scan_iter(match=f"{start}*", count=1000), 1000):
         client.unlink(*keys)
 
 

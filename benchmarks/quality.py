@@ -1,7 +1,7 @@
 """What retrieval finds, on collections whose answers people have judged: nDCG@10 and recall@10.
 
-Everything runs twice on one server: as the server is (RediSearch ranks words itself), and asked as Valkey Search is,
-which ranks none. Metrics come from ir-measures; exact BM25, to compare with, from bm25s, over the same terms. The
+All but memory runs twice on one server: as the server is (RediSearch ranks words itself), and asked as Valkey Search
+is, which ranks none. Metrics come from ir-measures; exact BM25, to compare with, from bm25s, over the same terms. The
 judged collections, Cranfield and LoCoMo, are not part of this project: RETRIEVER_DATA names the folder that holds
 them, ``data`` beside this script unless set. The German set and the made text are. See README.md.
 """
@@ -13,7 +13,8 @@ import json
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ from retriever import (
     Tag,
     Vector,
 )
+from retriever.memory import MemoryStore, Note
+from retriever.memory.store import CONTEXT
 
 K = 10
 NAME = f"{harness.NAME}-quality"
@@ -49,6 +52,7 @@ ALPHAS = [at / 10 for at in range(11)]
 SEEDS = range(5)
 
 Ranking = list[str]
+Place = tuple[str, int]  # a document's name, and which of its chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure. least, most: what it is held to, None if to nothing."""
+    """One figure. least, most: what it is held to, None if to nothing. of: which queries, all unless said."""
 
     part: str
     way: str
@@ -81,6 +85,7 @@ class Row:
     value: float
     least: float | None = None
     most: float | None = None
+    of: str = ""
 
     @property
     def target(self) -> str:
@@ -106,10 +111,12 @@ def main() -> int:
                 print(f"{part} skipped: no folder {DATA / JUDGED[part]}; RETRIEVER_DATA names another", file=sys.stderr)
                 continue
             harness.clear(client, NAME)
+            harness.clear_memory(client, NAME)
             try:
                 found = list(PARTS[part](url, given))
             finally:
                 harness.clear(client, NAME)
+                harness.clear_memory(client, NAME)
             rows += found
             if not given.json:
                 print_rows(part, found)
@@ -119,8 +126,28 @@ def main() -> int:
 
 
 def print_rows(part: str, rows: Sequence[Row]) -> None:
+    if any(row.of for row in rows):
+        print_beside(part, rows)
+        return
     table = [[row.way, row.what, row.measure, f"{row.value:.4f}", row.target] for row in rows]
     harness.print_table(part, ["words", "what", "measure", "value", "target"], table)
+
+
+def print_beside(part: str, rows: Sequence[Row]) -> None:
+    """A line for each kind of query, with what is compared side by side."""
+    sides = list(dict.fromkeys(row.what for row in rows))
+    lines: dict[tuple[str, str, str], dict[str, Row]] = {}
+    for row in rows:
+        lines.setdefault((row.way, row.of, row.measure), {})[row.what] = row
+    table = [
+        [
+            *title,
+            *(f"{found[side].value:.4f}" if side in found else "" for side in sides),
+            ", ".join(f"{row.what} {row.target}" for row in found.values() if row.target),
+        ]
+        for title, found in lines.items()
+    ]
+    harness.print_table(part, ["words", "queries", "measure", *sides, "target"], table)
 
 
 # --- the parts ------------------------------------------------------------------------------------
@@ -233,6 +260,37 @@ def locomo(url: str, given: argparse.Namespace) -> Iterator[Row]:
                 yield Row(part, way, title, "nDCG@10", mean(side, here=False))
 
 
+def memory(url: str, given: argparse.Namespace) -> Iterator[Row]:
+    """The same turns in a store of memory: a session is a document, a turn a chunk; asked within its conversation.
+
+    With the context that the store gives a chunk unless said otherwise, and with the turn before it too. The server's
+    own way alone: so few turns hold a question's words that the other way found the same, but for .0004 of one mean.
+    """
+    judged = Collection.read(DATA / "locomo")
+    categories = list(dict.fromkeys(each["category"] for each in judged.queries.values()))
+    embed = Nothing() if given.words else Once()
+    for added, title in (((), ""), (("previous",), ", turn before too")):
+        with Valkey.from_url(url) as client:
+            harness.clear_memory(client, NAME)
+        with ExitStack() as opened:
+            stores = remembered(opened, url, judged.documents, embed, (*CONTEXT, *added))
+            found: dict[str, list[Ranking]] = {}
+            for side in ("text",) if given.words else ("text", "vector", "default"):
+                ranked = found[side] = []
+                for query in judged.queries.values():
+                    store, ids = stores[query["conversation"]]
+                    ranked.append([ids[place] for place in recalled(store, query, side)])
+        for measure, name in ((R @ K, "R@10"), (nDCG @ K, "nDCG@10")):
+            values = {side: scores(judged.qrels, judged.queries, each, measure) for side, each in found.items()}
+            for category in ["all", *categories]:
+                asked = [id for id, query in judged.queries.items() if category in ("all", query["category"])]
+                means = {side: float(np.mean([each[id] for id in asked])) for side, each in values.items()}
+                for side, mean in means.items():
+                    held = (side, title, category, name) == ("default", "", "all", "R@10")
+                    least = round(max(means["text"], means["vector"]), 4) if held else None
+                    yield Row("memory", "own", f"{side}{title}", name, mean, least=least, of=category)
+
+
 def german(url: str, _given: argparse.Namespace) -> Iterator[Row]:
     """A made set where a query's words stand in the documents in another case, number or spelling."""
     lines = jsonl(HERE / "german.jsonl")
@@ -287,10 +345,11 @@ def zipf(url: str, given: argparse.Namespace) -> Iterator[Row]:
 PARTS: dict[str, Callable[[str, argparse.Namespace], Iterator[Row]]] = {
     "cranfield": cranfield,
     "locomo": locomo,
+    "memory": memory,
     "german": german,
     "zipf": zipf,
 }
-JUDGED = {"cranfield": "cranfield", "locomo": "locomo"}  # part -> the folder that it reads
+JUDGED = {"cranfield": "cranfield", "locomo": "locomo", "memory": "locomo"}  # part -> the folder that it reads
 DIMS = 4  # of vectors that nobody looks at
 
 
@@ -333,6 +392,75 @@ def placeholders(count: int) -> harness.Matrix:
 def kept(ids: Sequence[str], seed: int) -> set[str]:
     """Three quarters of the documents."""
     return set(random.Random(seed).sample(ids, len(ids) * 3 // 4))
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+class Nothing:
+    """An embedder that sees no meaning, for where the text channel is looked at alone."""
+
+    def __call__(self, texts: list[str], /) -> harness.Matrix:
+        """Vectors of nothing."""
+        return placeholders(len(texts))
+
+
+class Once:
+    """LocalEmbedder, which is asked once for every text: questions are put to many sides."""
+
+    def __init__(self) -> None:
+        self.embed, self.known = LocalEmbedder(), dict[str, Any]()
+
+    def __call__(self, texts: list[str], /) -> harness.Matrix:
+        """One row for each text."""
+        new = [text for text in dict.fromkeys(texts) if text not in self.known]
+        self.known |= zip(new, self.embed(new), strict=True)
+        return np.stack([self.known[text] for text in texts])
+
+
+def remembered(
+    opened: ExitStack, url: str, turns: Sequence[Mapping[str, Any]], embed: Nothing | Once, context: Sequence[str]
+) -> dict[str, tuple[MemoryStore, dict[Place, str]]]:
+    """Each conversation's store, of one namespace, and the turn that each of its chunks is."""
+    sessions: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    for turn in turns:
+        of = turn["metadata"]
+        sessions.setdefault(of["conversation"], {}).setdefault(f"session {of['session']}", []).append(turn)
+    stores = {}
+    for conversation, documents in sessions.items():
+        store = MemoryStore.open(
+            url,
+            namespace=NAME,
+            user=conversation,
+            embed=embed,
+            context=context,
+            vector=Vector(algorithm="FLAT"),
+            archive=HERE / "nothing-is-forgotten.jsonl",
+        )
+        opened.enter_context(store)
+        ids = {(source, at): turn["id"] for source, of in documents.items() for at, turn in enumerate(of)}
+        report = store.ingest([Note(exported(of), name, None, "conversation") for name, of in documents.items()])
+        if report.failed or report.chunks != len(ids):
+            raise SystemExit(f"{conversation}: {report.chunks} chunks of {len(ids)} turns; failed: {report.failed}")
+        stores[conversation] = store, ids
+    return stores
+
+
+def exported(turns: Iterable[Mapping[str, Any]]) -> str:
+    """A session as programs of conversations export it."""
+    return json.dumps(
+        [{name: turn["metadata"][name] for name in ("speaker", "date")} | {"text": turn["text"]} for turn in turns]
+    )
+
+
+def recalled(store: MemoryStore, query: Mapping[str, Any], side: str) -> list[Place]:
+    """The places of the best chunks; the words alone are asked of the index, since the store has no such search."""
+    if side == "text":
+        own, names = {"user": query["conversation"]}, ["source", "chunk_index"]
+        hits = store._retriever.retrieve(text=query["text"], k=K, channels=["text"], filter=own, return_fields=names)
+        return [(hit.fields["source"], int(hit.fields["chunk_index"])) for hit in hits]
+    found = store.search(query["text"], k=K, use_fts=side == "default", reinforce=False)
+    return [(str(chunk.source), chunk.chunk_index) for chunk in found.chunks]
 
 
 # --- judging --------------------------------------------------------------------------------------

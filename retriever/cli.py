@@ -34,9 +34,11 @@ from retriever.documents import Document, FusedHit, Hit, Hits, IndexReport, Upse
 from retriever.embedded import EmbeddedServer
 from retriever.embedders import LocalEmbedder
 from retriever.errors import IndexMissing, MissingExtra, RetrieverError, SchemaMismatch, ServerError
+from retriever.evaluation_cli import convert, evaluate
 from retriever.explain import Explanation, Unanswered, quoted
 from retriever.fusion import Append, Fusion, Linear, Rrf
 from retriever.jsonlines import JsonLines
+from retriever.mcp_cli import mcp
 from retriever.memory_cli import app as memory
 from retriever.operations.index import search_engine, stored_schema
 from retriever.schema import Schema
@@ -105,7 +107,8 @@ class _Group(TyperGroup):
             return super().invoke(ctx)
         except Exception as error:
             if isinstance(said := getattr(error, "message", None), str):
-                error.message = discreet(said)  # type: ignore[attr-defined]
+                with suppress(AttributeError):  # of an ExceptionGroup it cannot be set
+                    error.message = discreet(said)  # type: ignore[attr-defined]
             raise
 
 
@@ -118,6 +121,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(memory, name="memory")
+app.command("mcp")(mcp)
 
 
 def run() -> None:
@@ -457,6 +461,9 @@ def drop(
             f"index {index!r} dropped, {f'{_documents(deleted)} deleted' if delete_documents else 'documents kept'}"
         )
 
+
+app.command("eval")(evaluate)
+app.command("convert")(convert)
 
 # --- reaching an index ----------------------------------------------------------------------------
 

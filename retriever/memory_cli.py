@@ -24,12 +24,12 @@ from rich.text import Text as Line
 from typer.core import TyperGroup
 
 from fields.errors import InvalidInput
-from retriever.embedders import LocalEmbedder
 from retriever.memory.chunks import Chunk, iso
 from retriever.memory.ingesting import Ingested, IngestReport
 from retriever.memory.keeping import CLEAR, Forgotten
 from retriever.memory.loading import CONTENT_TYPES, FILE_NAMES
 from retriever.memory.materials import Note
+from retriever.memory.named import embedder_named
 from retriever.memory.policy import DAY_S, KNOWLEDGE_TYPES, Policy, age_s
 from retriever.memory.store import MemoryStore
 from retriever.operations.index import WAIT_S
@@ -61,8 +61,8 @@ app = typer.Typer(
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Whose memory, and where: options of every command."""
+class Place:
+    """Whose memory, and where: options of every command, and of ``retriever mcp``."""
 
     url: Annotated[
         str | None,
@@ -86,45 +86,59 @@ class _Place:
             "directory unless said.",
         ),
     ] = None
+    embedder: Annotated[
+        str,
+        typer.Option(
+            envvar="RETRIEVER_EMBEDDER",
+            help="What makes the vectors: local, a model of sentence-transformers (its name or folder), or "
+            "module:name of your own.",
+        ),
+    ] = "local"
 
     @contextmanager
     def open(self) -> Iterator[MemoryStore]:
         """The store, until the end of the block."""
+        with MemoryStore.open(self.url, **self.arguments()) as store:
+            yield store
+
+    def arguments(self) -> dict[str, Any]:
+        """What ``MemoryStore.open`` and ``AsyncMemoryStore.open`` take besides the URL."""
         if self.cluster and self.url is None:
             raise typer.BadParameter("the embedded engine is none; name a node with --url", param_hint="--cluster")
-        with MemoryStore.open(
-            self.url,
-            namespace=self.namespace,
-            embed=LocalEmbedder(),
-            user=self.user,
-            agent=self.agent,
-            session=self.session,
-            archive=self.archive,
-            cluster=self.cluster,
-        ) as store:
-            yield store
+        return {
+            "namespace": self.namespace,
+            "embed": embedder_named(self.embedder),
+            "user": self.user,
+            "agent": self.agent,
+            "session": self.session,
+            "archive": self.archive,
+            "cluster": self.cluster,
+        }
+
+
+def placed(function: Callable[..., None]) -> Callable[..., None]:
+    """The command of a function whose first parameter is a Place: it takes the options of one after its own."""
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    hints = get_type_hints(Place, include_extras=True)
+    shared = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hint)
+        for each, hint in ((each, hints[each.name]) for each in fields(Place))
+    ]
+
+    def call(**given: Any) -> None:
+        place = Place(**{each.name: given.pop(each.name) for each in shared})
+        function(place, **given)
+
+    whole = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + shared
+    call.__signature__ = inspect.Signature(whole)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in whole}
+    call.__doc__ = function.__doc__
+    return call
 
 
 def _command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command whose first parameter is a _Place: it takes the options of one after its own."""
-
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        hints = get_type_hints(_Place, include_extras=True)
-        shared = [
-            inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hint)
-            for each, hint in ((each, hints[each.name]) for each in fields(_Place))
-        ]
-
-        def call(**given: Any) -> None:
-            place = _Place(**{each.name: given.pop(each.name) for each in shared})
-            function(place, **given)
-
-        whole = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + shared
-        call.__signature__ = inspect.Signature(whole)  # type: ignore[attr-defined]
-        call.__annotations__ = {each.name: each.annotation for each in whole}
-        call.__doc__ = function.__doc__
-        app.command(name)(call)
+        app.command(name)(placed(function))
         return function
 
     return register
@@ -181,7 +195,7 @@ Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds to
 
 @_command("ingest")
 def ingest(
-    place: _Place,
+    place: Place,
     paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Files and folders; - is a note on stdin.")],
     glob: Annotated[
         str | None,
@@ -241,7 +255,7 @@ def ingest(
 
 @_command("search")
 def search(
-    place: _Place,
+    place: Place,
     query: Question,
     k: Annotated[int, typer.Option("--k", "-k", min=1, max=10_000, help="How many chunks.")] = 5,
     tag: Tags = None,
@@ -281,7 +295,7 @@ def search(
 
 @_command("context")
 def context(
-    place: _Place,
+    place: Place,
     query: Question,
     budget: Annotated[int, typer.Option(min=1, max=10_000_000, help="Tokens, of four characters each.")] = 1000,
     k: Annotated[int, typer.Option("--k", "-k", min=1, max=10_000, help="How many chunks at most.")] = 20,
@@ -325,7 +339,7 @@ def context(
 
 @_command("find")
 def find(
-    place: _Place,
+    place: Place,
     tag: Annotated[str, typer.Argument(metavar="TAG", help="The whole tag, as it was written.")],
     as_json: AsJson = False,
 ) -> None:
@@ -337,7 +351,7 @@ def find(
 
 @_command("show")
 def show(
-    place: _Place,
+    place: Place,
     doc_id: DocId,
     chunk: Annotated[int | None, typer.Option(min=0, help="This chunk alone, from 0.", show_default=False)] = None,
     window: Annotated[int, typer.Option(min=0, help="With --chunk: as many on either side.")] = 0,
@@ -365,7 +379,7 @@ def show(
 
 @_command("tag")
 def tag_chunk(
-    place: _Place,
+    place: Place,
     doc_id: DocId,
     chunk: Annotated[int, typer.Argument(metavar="CHUNK", min=0, help="Its place in the document, from 0.")],
     tag: Annotated[
@@ -399,7 +413,7 @@ def tag_chunk(
 
 @_command("redate")
 def redate(
-    place: _Place,
+    place: Place,
     doc_id: DocId,
     source_date: Annotated[
         str | None, typer.Argument(metavar="DATE", help="When it was written, ISO 8601.", show_default=False)
@@ -420,7 +434,7 @@ def redate(
 
 @_command("delete")
 def delete(
-    place: _Place,
+    place: Place,
     ids: Annotated[list[str], typer.Argument(metavar="ID", help="Ids of documents; with a / in it, of a chunk.")],
     yes: Yes = False,
     as_json: AsJson = False,
@@ -443,7 +457,7 @@ def delete(
 
 @_command("forget")
 def forget(
-    place: _Place,
+    place: Place,
     time_weight: Annotated[
         float | None, typer.Option(min=0, max=1, help="How far age can push a score down.", show_default=False)
     ] = None,
@@ -488,7 +502,7 @@ def forget(
 
 @_command("restore")
 def restore(
-    place: _Place,
+    place: Place,
     ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of chunks.", show_default=False)] = None,
     everything: Annotated[bool, typer.Option("--everything", help="All that the archive has.")] = False,
     as_json: AsJson = False,
@@ -524,7 +538,7 @@ def restore(
 
 @_command("update-index")
 def update_index(
-    place: _Place,
+    place: Place,
     stale: Annotated[bool, typer.Option("--stale", help="Also what has no vector of this model.")] = False,
     timeout: Timeout = WAIT_S,
     as_json: AsJson = False,
@@ -542,7 +556,7 @@ def update_index(
 
 
 @_command("rebuild-index")
-def rebuild_index(place: _Place, timeout: Timeout = WAIT_S, as_json: AsJson = False) -> None:
+def rebuild_index(place: Place, timeout: Timeout = WAIT_S, as_json: AsJson = False) -> None:
     """Embed the namespace anew, where another model made its vectors. Failures end with 1.
 
     Readers of the other model go on searching. Never needed after deleting.
@@ -559,13 +573,13 @@ def rebuild_index(place: _Place, timeout: Timeout = WAIT_S, as_json: AsJson = Fa
 
 
 @_command("health")
-def health(place: _Place, as_json: AsJson = False) -> None:
-    """What is not as it should be, and what repairs it. Findings end with 1. Changes nothing."""
+def health(place: Place, as_json: AsJson = False) -> None:
+    """What is not as it should be, and what repairs it. What needs doing ends with 1. Changes nothing."""
     with place.open() as store:
         found = store.index_health()
     if as_json:
         print_json({"ok": found.ok, **asdict(found)})
-    elif found.ok:
+    elif not found.findings:
         typer.echo(f"all is well: {_chunks(found.chunks)} of {found.documents:,} documents")
     else:
         console = table_console()
@@ -584,7 +598,7 @@ def health(place: _Place, as_json: AsJson = False) -> None:
 
 
 @_command("stats")
-def stats(place: _Place, as_json: AsJson = False) -> None:
+def stats(place: Place, as_json: AsJson = False) -> None:
     """What there is: documents, chunks, kinds, ratings, tags, reads. Changes nothing."""
     with place.open() as store:
         held = store.stats()
@@ -606,7 +620,7 @@ def stats(place: _Place, as_json: AsJson = False) -> None:
 
 
 @_command("duplicates")
-def duplicates(place: _Place, as_json: AsJson = False) -> None:
+def duplicates(place: Place, as_json: AsJson = False) -> None:
     """Groups of chunks that say the same. Deletes nothing."""
     with place.open() as store:
         groups = store.find_near_duplicates()
@@ -730,6 +744,8 @@ def _report_ingest(report: IngestReport, *, dry_run: bool, as_json: bool) -> Non
     _say_some(
         [f"{each.source}: the same content as {each.duplicate_of}" for each in report.sources if each.duplicate_of]
     )
+    told = [each for each in report.sources if each.status != "failed" and not each.duplicate_of]
+    _say_some([f"{each.source}: {each.reason}" for each in told if each.reason not in (None, "unchanged")])
     reasons = [(each.source, each.reason or "") for each in report.failed]
     _say_some([reason if source in reason else f"{source}: {reason}" for source, reason in reasons])
 

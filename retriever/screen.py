@@ -100,10 +100,12 @@ def print_facts(console: Console, *facts: tuple[str, str]) -> None:
 
 
 @contextmanager
-def progress(console: Console, total: int | None) -> Iterator[Callable[[int, str], None]]:
-    """A bar while documents are written, in a terminal only; gives what is told how much is done, and in words."""
+def progress(
+    console: Console, total: int | None, doing: str = "embedding and writing"
+) -> Iterator[Callable[[int, str], None]]:
+    """A bar while something is done, in a terminal only; gives what is told how much is done, and in words."""
     bar = Progress(
-        TextColumn("embedding and writing"),
+        TextColumn(doing),
         BarColumn(),
         TextColumn("{task.fields[said]}"),
         TimeRemainingColumn(),

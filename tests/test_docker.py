@@ -194,10 +194,12 @@ def test_the_jobs_are_one_make_target_each():
     """What a job runs can be run anywhere; the compose files are run by what the README names."""
     assert {job: commands(job) for job in JOBS} == {
         "check": ["make check"],
+        "docs": ["make docs"],
         "pure": ["make test-pure"],
         "embedded": ["make test-embedded"],
         "clients": ["make test-clients"],
         "models": ["make test-models"],
+        "page": ["make test-page"],
         "docker": ["make --keep-going test-docker"],
         "wheel": ["make wheel"],
     }

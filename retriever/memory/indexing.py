@@ -13,11 +13,19 @@ from retriever.memory.chunks import (
     Chunk,
     indexed_text,
 )
-from retriever.memory.finding import Memory, documents_of_scope, matching, optional, walk, without_vector
+from retriever.memory.finding import (
+    Memory,
+    documents_of_scope,
+    kept_ids,
+    matching,
+    optional,
+    walk,
+    without_vector,
+)
 from retriever.memory.ingesting import MARK
 from retriever.memory.writing import BATCH
 from retriever.operations import read, write
-from retriever.operations.index import describe, wait
+from retriever.operations.index import describe, known_schema, search_engine, wait, whole_index
 from retriever.plans import Command, Plan, ask_all, ask_one, raise_first
 from retriever.queries import check_bool
 
@@ -59,17 +67,21 @@ def _no_failures() -> Plan[tuple[Failure, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be. count: of how many. advice: the call that repairs it."""
+    """One thing that is not as it should be. count: of how many. advice: the call that repairs it.
+
+    harmless: nothing needs doing.
+    """
 
     what: str
     count: int
     examples: tuple[str, ...]
     advice: str
+    harmless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What index_health found; ok if nothing."""
+    """What index_health found; ok if nothing that needs doing."""
 
     findings: tuple[Finding, ...]
     chunks: int
@@ -77,20 +89,23 @@ class Health:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
-        return not self.findings
+        """Whether nothing was found, or only what is harmless."""
+        return all(finding.harmless for finding in self.findings)
 
 
 def index_health(memory: Memory) -> Plan[Health]:
     """See ``MemoryStore.index_health``. Changes nothing."""
     live = memory.live
+    before = yield from describe(live)
+    held = yield from _hashes(memory)
     report = yield from describe(live)
+    # Counted before and after, since others may write meanwhile. The engine's own count of failures never goes back.
+    gone = min(before.documents, report.documents) - held
+    refused = held - max(before.documents, report.documents)
+    differs = yield from _drift(memory)
     chunks = yield from walk(memory)
     stamps = yield from _stamps(memory, [chunk.id for chunk in chunks])
     documents = yield from documents_of_scope(memory)
-    by_document: dict[str, list[Chunk]] = {}
-    for chunk in chunks:
-        by_document.setdefault(chunk.doc_id, []).append(chunk)
     uses = yield from ask_one(
         Command(("HKEYS", memory.names.uses), lambda reply: [bytes(each).decode() for each in reply], memory.names.uses)
     )
@@ -100,16 +115,11 @@ def index_health(memory: Memory) -> Plan[Health]:
         for chunk in chunks
         if chunk.doc_id not in documents or documents[chunk.doc_id].get("revision") != chunk.id.split("/")[1]
     ]
-    short = [
-        doc_id
-        for doc_id, stored in documents.items()
-        if "revision" in stored and len(by_document.get(doc_id, [])) < int(stored.get("chunk_count", 0))
-    ]
+    short = [doc_id for doc_id, stored in documents.items() if any(id not in known for id in kept_ids(doc_id, stored))]
     unfinished = [doc_id for doc_id, stored in documents.items() if any(name.startswith(MARK) for name in stored)]
     pending = [chunk.id for chunk in chunks if chunk.pending]
     bare = [chunk.id for chunk, stamp in zip(chunks, stamps, strict=True) if stamp is None and not chunk.pending]
     orphans = [id for id in uses if id not in known] if not memory.scope.fields else []
-    refused = f"; the last one: {report.last_error} at {report.last_error_key}" if report.last_error else ""
     table: list[tuple[str, Sequence[str], str]] = [
         ("chunks that wait to be searchable", pending, "update_index() embeds them"),
         ("chunks without a vector of this model", bare, "update_index(stale=True) embeds them"),
@@ -121,19 +131,43 @@ def index_health(memory: Memory) -> Plan[Health]:
         (
             "documents that lack chunks",
             short,
-            "no fault if they were forgotten or have expired; else delete_document(), then ingest its source again",
+            "no fault if they are just expiring; else ingest the source again, which writes all of it anew",
         ),
-        ("ingests that did not come to their end", unfinished, "ingest the source again"),
-        ("use counts of chunks that are gone", orphans, "harmless; nothing needs doing"),
+        ("ingests that did not come to their end", unfinished, "ingest the source again, or delete_document()"),
     ]
     findings = [Finding(what, len(ids), tuple(ids[:5]), advice) for what, ids, advice in table if ids]
-    if report.failures:
-        findings.append(
-            Finding(f"documents refused by the engine{refused}", report.failures, (), "see the key named there")
-        )
+    if differs:
+        advice = "drop it (FT.DROPINDEX, without DD); open() then makes it anew, of the chunks that are there"
+        findings.append(Finding("the index is not the one that was declared", len(differs), differs[:5], advice))
+    if report.failures and refused > 0:
+        last = f"; the last one: {report.last_error} at {report.last_error_key}" if report.last_error else ""
+        advice = "delete_document() of the one named there, then ingest its source again"
+        findings.append(Finding(f"chunks refused by the engine{last}", refused, (), advice))
+    if orphans:  # of chunks that expired
+        what, advice = "use counts of chunks that are gone", "harmless; nothing needs doing"
+        findings.append(Finding(what, len(orphans), tuple(orphans[:5]), advice, harmless=True))
+    if gone > 0:
+        advice = "searches leave them out; a namespace whose index is dropped (FT.DROPINDEX) is indexed anew by open()"
+        findings.append(Finding("index entries of chunks that are gone", gone, (), advice))
     if report.indexing:
         findings.append(Finding("the index is still being filled", 1, (), "wait, or search and see complete=False"))
     return Health(tuple(findings), len(chunks), sum("revision" in stored for stored in documents.values()))
+
+
+def _drift(memory: Memory) -> Plan[tuple[str, ...]]:
+    """In words, how the live index differs from the store's."""
+    engine = yield from search_engine(memory.live)
+    schema = yield from known_schema(memory.live)
+    return tuple(schema.live_differences((yield from whole_index(memory.live)), engine))
+
+
+def _hashes(memory: Memory) -> Plan[int]:
+    """How many hashes there are under the index's prefix, whoever's."""
+    found: set[bytes] = set()
+    walk = yield from read.start_walk()
+    while walk.nodes:
+        found.update((yield from read.keys_of_page(walk, memory.live.schema.prefix, 1000)))
+    return len(found)
 
 
 def _stamps(memory: Memory, ids: Sequence[str]) -> Plan[list[bytes | None]]:

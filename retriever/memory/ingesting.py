@@ -11,7 +11,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from fields.errors import InvalidInput, RetrieverError
 from fields.kinds import Tag
@@ -27,13 +27,15 @@ from retriever.memory.chunks import (
     document_id,
     timestamp,
 )
-from retriever.memory.finding import Memory, ids_of, matching
+from retriever.memory.finding import Memory, ids_of, kept_ids, matching, optional
 from retriever.memory.splitting import Piece
-from retriever.memory.writing import remove, write_chunks
-from retriever.plans import Call, Command, Plan, Wait, ask_one
+from retriever.memory.writing import BATCH, remove, write_chunks
+from retriever.operations import read
+from retriever.plans import Call, Command, Plan, Wait, ask_one, together
 from retriever.replies import integer, text_map
 
 log = logging.getLogger("retriever")
+T = TypeVar("T")
 
 
 _ATTEMPTS = 20  # of an ingest whose source others ingest at the same time; arbitrary
@@ -77,6 +79,8 @@ class Ingested:
 
     status: "ingested" (new), "replaced", "skipped" (unchanged, or a duplicate that was not wanted) or "failed";
         in a dry run "new", "changed", "unchanged" or "failed". duplicate_of: the document that holds the same content.
+    reason: why it failed or was skipped, and whether chunks of it were forgotten; or that it had lost some, and so was
+        replaced although it had not changed.
     """
 
     source: str
@@ -129,46 +133,95 @@ def ingest_all(
     on_source: Callable[[Ingested], Any] | None,
     **options: Any,
 ) -> Plan[IngestReport]:
-    """Every source, one after the other. See ``ingest`` for the options."""
+    """Every source, in its order: read it, and write it if it is new or has changed. See ``MemoryStore.ingest``.
+
+    As many small ones as make a batch of chunks go together, with one call of the embedder for all of them. A source
+    that fails is a report, not an error; what the server or the connection fails at is raised.
+    options: now, new_token, update_index, on_duplicate, dry_run, ttl_s.
+    """
     done: list[Ingested] = []
     started = yield Wait(0)
-    for source, load in sources:
-        done.append((yield from ingest(memory, load, source, **options)))
-        if on_source is not None:
-            yield Call(on_source, (done[-1],))
+    batch = _Batch(memory)
+    for at, (source, load) in enumerate(sources, 1):
+        given = yield from _reported(_read(load), source)
+        if batch.holds_like(given):  # of two that are alike the second one finds the first
+            done += yield from _ingest_batch(batch, on_source, options)
+            batch = _Batch(memory)
+        batch.add(source, given)
+        if batch.chunks >= BATCH or at == len(sources):
+            done += yield from _ingest_batch(batch, on_source, options)
+            batch = _Batch(memory)
     return IngestReport(tuple(done), (yield Wait(0)) - started)
 
 
-def ingest(
-    memory: Memory,
-    load: Callable[[], Material],
-    source: str,
-    *,
-    now: float,
-    new_token: Callable[[], str],
-    update_index: bool,
-    on_duplicate: str,
-    dry_run: bool,
-    ttl_s: float | None,
-) -> Plan[Ingested]:
-    """One source: read it, and write it if it is new or has changed. A source that fails is a report, not an error.
+class _Batch:
+    """Sources that are ingested together, and reports of those that could not be read, in their order."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory, self.sources = memory, list[tuple[str, _Read | Ingested]]()
+        self.chunks, self._seen = 0, set[str]()
+
+    def holds_like(self, given: _Read | Ingested) -> bool:
+        """Whether there is one of the same document, or of the same content."""
+        return not self._seen.isdisjoint(self._names(given))
+
+    def add(self, source: str, given: _Read | Ingested) -> None:
+        self.sources.append((source, given))
+        self._seen.update(self._names(given))
+        self.chunks += 0 if isinstance(given, Ingested) else len(given.material.pieces)
+
+    def _names(self, given: _Read | Ingested) -> tuple[str, ...]:
+        if isinstance(given, Ingested):
+            return ()
+        return document_id(given.material.key, self.memory.scope), given.digest
+
+
+def _ingest_batch(
+    batch: _Batch, on_source: Callable[[Ingested], Any] | None, options: Mapping[str, Any]
+) -> Plan[list[Ingested]]:
+    def plan(source: str, given: _Read | Ingested) -> Plan[Ingested]:
+        if isinstance(given, Ingested):
+            return given
+        return (yield from _reported(_ingest(batch.memory, given, **options), source))
+
+    several = len(batch.sources) > 1
+    done: list[Ingested | Exception]
+    if several:
+        done = yield from together([plan(*each) for each in batch.sources])
+    else:
+        done = [(yield from plan(*batch.sources[0]))]
+    reports: list[Ingested] = []
+    for each, report in zip(batch.sources, done, strict=True):
+        if isinstance(report, Exception):
+            raise report
+        # The embedder may have failed at one text, and with it all that were embedded in that call.
+        again = several and report.status == "failed"
+        reports.append((yield from plan(*each)) if again else report)
+        if on_source is not None:
+            yield Call(on_source, (reports[-1],))
+    return reports
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A source that was read. digest: of its content."""
+
+    material: Material
+    digest: str
+
+
+def _read(load: Callable[[], Material]) -> Plan[_Read]:
+    material: Material = yield Call(load, ())
+    return _Read(material, content_hash(material.text))
+
+
+def _reported(plan: Plan[T], source: str) -> Plan[T | Ingested]:
+    """What the plan gives, or the report of a source that failed.
 
     What the server or the connection fails at is raised: the other sources would fail too.
     """
     try:
-        material: Material = yield Call(load, ())
-        return (
-            yield from _ingest(
-                memory,
-                material,
-                now=now,
-                new_token=new_token,
-                update_index=update_index,
-                on_duplicate=on_duplicate,
-                dry_run=dry_run,
-                ttl_s=ttl_s,
-            )
-        )
+        return (yield from plan)
     except ServerError:
         raise
     except (RetrieverError, OSError, ValueError) as error:
@@ -179,7 +232,7 @@ def ingest(
 
 def _ingest(
     memory: Memory,
-    material: Material,
+    given: _Read,
     *,
     now: float,
     new_token: Callable[[], str],
@@ -188,8 +241,8 @@ def _ingest(
     dry_run: bool,
     ttl_s: float | None,
 ) -> Plan[Ingested]:
+    material, digest = given.material, given.digest
     doc_id = document_id(material.key, memory.scope)
-    digest = content_hash(material.text)
     own = _chunks_of(memory, material, doc_id, digest, now)  # before any write: what is wrong with it is found here
     key = memory.names.document(doc_id)
     for _ in range(_ATTEMPTS):
@@ -202,17 +255,24 @@ def _ingest(
         unchanged = there and (
             stored.get("version") == material.version if material.version else stored.get("content_hash") == digest
         )
+        lost = None
         if unchanged:
+            lost = yield from _lost(memory, doc_id, stored)
+            if lost is None:
+                continue
+        if unchanged and not lost:
             if _marks(stored) and not dry_run:
                 yield from _heal(memory, doc_id, stored)
-            return Ingested(material.source, "unchanged" if dry_run else "skipped", doc_id, reason="unchanged")
+            status = "unchanged" if dry_run else "skipped"
+            return Ingested(material.source, status, doc_id, reason=f"unchanged{_forgotten(doc_id, stored)}")
+        healed = f"{lost} of its {stored['chunk_count']} chunks had been lost" if lost else None
         twin = yield from _holder(memory, digest, doc_id)
         if twin is not None and on_duplicate == "skip":
             status = "unchanged" if dry_run else "skipped"
             return Ingested(material.source, status, doc_id, reason=f"same content as {twin}", duplicate_of=twin)
         if dry_run:
             status = "changed" if there else "new"
-            return Ingested(material.source, status, doc_id, len(own), duplicate_of=twin)
+            return Ingested(material.source, status, doc_id, len(own), reason=healed, duplicate_of=twin)
         token = new_token()
         yield from ask_one(Command(("HSET", key, MARK + token, 1), integer, key))
         ids = [chunk_id(doc_id, token, at) for at in range(len(own))]
@@ -220,18 +280,24 @@ def _ingest(
             Document(id, text, {**fields, "revision": token}, ttl_s=ttl_s)
             for id, (text, fields) in zip(ids, own, strict=True)
         ]
+        committing = False
         try:
             yield from write_chunks(memory, documents, pending=not update_index)
+            committing = True
             committed = yield from _commit(memory, material, doc_id, digest, token, len(own), stored, now, ttl_s)
-        except Exception:
+        except Exception as error:
+            if committing and not isinstance(error, RetrieverError):
+                raise  # no refusal: it may have come through, and these chunks be the document's
             # The old version stays the document's; what was written of the new one goes, if the server lets it.
             yield from remove(memory, ids)
-            yield from ask_one(Command(("HDEL", key, MARK + token), integer, key))
+            if not _unanswered(error):  # else what was sent may still arrive
+                yield from ask_one(Command(("HDEL", key, MARK + token), integer, key))
             raise
         if committed:
             yield from remove(memory, (yield from _others(memory, doc_id, stored)))
             yield from ask_one(Command(("HDEL", key, MARK + token), integer, key))
-            return Ingested(material.source, "replaced" if there else "ingested", doc_id, len(own), duplicate_of=twin)
+            status = "replaced" if there else "ingested"
+            return Ingested(material.source, status, doc_id, len(own), reason=healed, duplicate_of=twin)
         yield from remove(memory, ids)
     raise InvalidInput(f"{material.source!r}: other ingests of it came first, {_ATTEMPTS} times in a row")
 
@@ -361,6 +427,36 @@ def _others(memory: Memory, doc_id: str, stored: Mapping[str, str]) -> Plan[list
     after = yield from ask_one(Command(("HGETALL", key), text_map, key))
     alive = {after.get("revision"), *(mark.removeprefix(MARK) for mark in _marks(after))}
     return [id for id in dict.fromkeys(found) if id.split("/")[1] not in alive]
+
+
+def _lost(memory: Memory, doc_id: str, stored: Mapping[str, str]) -> Plan[int | None]:
+    """How many chunks of a document are gone that nobody forgot; None if it has another revision by now."""
+    ids = kept_ids(doc_id, stored)
+    there = yield from read.exists(memory.live, ids)
+    assert isinstance(there, list)
+    key = memory.names.document(doc_id)
+    # Asked last: whoever replaces a document takes its chunks away only after it has the new revision.
+    revision = yield from ask_one(Command(("HGET", key, "revision"), optional, key))
+    if revision is None or revision.decode() != stored["revision"]:
+        return None
+    return there.count(False)
+
+
+def _forgotten(doc_id: str, stored: Mapping[str, str]) -> str:
+    """What is to be said of the chunks that were forgotten: they do not come back by themselves."""
+    every = ids_of(doc_id, stored)
+    count = len(every) - len(kept_ids(doc_id, stored))
+    if not count:
+        return ""
+    return (
+        f"; {count} of its {len(every)} chunks were forgotten or deleted: restore() brings back what was archived, "
+        f"and after delete_document() it is ingested anew"
+    )
+
+
+def _unanswered(error: Exception) -> bool:
+    """Whether a connection broke or a reply was too late, which the clients have classes of these names for."""
+    return not {"ConnectionError", "TimeoutError"}.isdisjoint(base.__name__ for base in type(error).__mro__)
 
 
 def _marks(stored: Mapping[str, str]) -> list[str]:

@@ -22,6 +22,7 @@ from retriever.memory.chunks import (
     timestamp,
 )
 from retriever.memory.finding import (
+    FORGOTTEN,
     Memory,
     chunks_by_id,
     document,
@@ -38,18 +39,26 @@ from retriever.plans import Call, Command, Plan, ask_all, ask_one, raise_first
 from retriever.queries import check_bool
 from retriever.replies import integer, text_map
 
-# What was judged must be what is there: its token and its count of uses.
+# What was judged must be what is there: its token and its count of uses. The document, if it still is of that
+# revision, learns that the chunk is not missing by mistake.
 _FORGET = (
     "if redis.call('HGET', KEYS[1], 'revision') ~= ARGV[1] then return 0 end "
     "if (redis.call('HGET', KEYS[2], ARGV[2]) or '0') ~= ARGV[3] then return 0 end "
     "redis.call('HDEL', KEYS[2], ARGV[2]) redis.call('HDEL', KEYS[3], ARGV[2]) "
+    "if redis.call('HGET', KEYS[4], 'revision') == ARGV[4] then redis.call('HSET', KEYS[4], ARGV[5], 1) end "
     "return redis.call('UNLINK', KEYS[1])"
+)
+# ARGV: the revision, then marks and 1 by turns.
+_MARK_FORGOTTEN = (
+    "if redis.call('HGET', KEYS[1], 'revision') ~= ARGV[1] then return 0 end "
+    "redis.call('HSET', KEYS[1], unpack(ARGV, 2)) return 1"
 )
 
 
-# Only the version whose chunks were deleted. It takes the marks of writers with it, who then begin again.
+# Only the version whose chunks were deleted, "" for none. It takes the marks of writers with it, who then begin again.
 _UNLINK_DOCUMENT = (
-    "if redis.call('HGET', KEYS[1], 'revision') ~= ARGV[1] then return 0 end return redis.call('UNLINK', KEYS[1])"
+    "if (redis.call('HGET', KEYS[1], 'revision') or '') ~= ARGV[1] then return 0 end "
+    "return redis.call('UNLINK', KEYS[1])"
 )
 
 
@@ -112,13 +121,16 @@ def delete_document(memory: Memory, doc_id: str) -> Plan[int]:
     except InvalidInput:
         if not isinstance(doc_id, str) or not doc_id:
             raise
-        return 0
+        stored = {}  # an ingest of it may have been killed before it had a version
     key = memory.names.document(doc_id)
     deleted = 0
     while True:
         ids = [*ids_of(doc_id, stored), *(yield from matching(memory, Tag("doc_id") == doc_id))]
+        if not stored and memory.scope.fields and not ids:
+            return 0  # nothing tells that it is of this scope
         deleted += yield from remove(memory, list(dict.fromkeys(ids)))
-        if (yield from ask_one(Command(("EVAL", _UNLINK_DOCUMENT, 1, key, stored["revision"]), integer, key))):
+        revision = stored.get("revision", "")
+        if (yield from ask_one(Command(("EVAL", _UNLINK_DOCUMENT, 1, key, revision), integer, key))):
             return deleted
         try:  # an ingest has given it another version meanwhile, or another deletion was first
             stored = yield from document(memory, doc_id)
@@ -138,7 +150,23 @@ def delete_chunks(memory: Memory, ids: str | Iterable[str], reason: str | None, 
     if reason is not None and ours:
         entries = [_archived(memory, chunk, judge(chunk, memory.policy, now).score, reason, now) for chunk in ours]
         yield Call(memory.archive.append, (entries,))
+    by_document: dict[tuple[str, str], list[str]] = {}
+    for chunk in ours:
+        by_document.setdefault((chunk.doc_id, _revision(chunk.id)), []).append(f"{FORGOTTEN}{chunk.chunk_index}")
+    # Before they go: killed in between, this is done when it is run again.
+    commands: list[Command[int]] = []
+    for (doc_id, revision), marks in by_document.items():
+        key = memory.names.document(doc_id)
+        for start in range(0, len(marks), 1000):
+            words = [word for mark in marks[start : start + 1000] for word in (mark, 1)]
+            commands.append(Command(("EVAL", _MARK_FORGOTTEN, 1, key, revision, *words), integer, key))
+    raise_first(*((yield from ask_all(commands)) if commands else ()))
     return (yield from remove(memory, [chunk.id for chunk in ours]))
+
+
+def _revision(id: str) -> str:
+    """The revision of its document that a chunk belongs to, which its own is only until something of it is set."""
+    return id.split("/")[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +201,9 @@ def forget(memory: Memory, policy: Policy, *, dry_run: bool, now: float) -> Plan
             [
                 Command(
                     (
-                        *("EVAL", _FORGET, 3, key, memory.names.uses, memory.names.used),
-                        *(each.chunk.revision, each.chunk.id, each.chunk.access_count),
+                        *("EVAL", _FORGET, 4, key, memory.names.uses, memory.names.used),
+                        *(memory.names.document(each.chunk.doc_id), each.chunk.revision, each.chunk.id),
+                        *(each.chunk.access_count, _revision(each.chunk.id), f"{FORGOTTEN}{each.chunk.chunk_index}"),
                     ),
                     integer,
                     key,
@@ -225,7 +254,7 @@ def restore(memory: Memory, wanted: Callable[[Archived], bool]) -> Plan[Restored
     there = yield from read.exists(memory.live, [entry.id for entry in chosen]) if chosen else _nothing()
     assert isinstance(there, list)
     skipped: dict[str, str] = {}
-    back: list[Archived] = []
+    absent: list[Archived] = []
     for entry, exists in zip(chosen, there, strict=True):
         if exists:
             skipped[entry.id] = "it is in the store, which wins"
@@ -235,10 +264,15 @@ def restore(memory: Memory, wanted: Callable[[Archived], bool]) -> Plan[Restored
         except (TypeError, ValueError) as error:
             skipped[entry.id] = f"its line holds no chunk: {error}"
             continue
+        absent.append(entry)
+    # A document that is gone comes back as it was last.
+    latest = {entry.doc_id: _revision(entry.id) for entry in absent}
+    back: list[Archived] = []
+    for entry in absent:
         key = memory.names.document(entry.doc_id)
         stored = yield from ask_one(Command(("HGETALL", key), text_map, key))
-        revision = entry.id.split("/")[1]
-        if stored.get("revision", revision) != revision:
+        revision = _revision(entry.id)
+        if stored.get("revision", latest[entry.doc_id]) != revision:
             skipped[entry.id] = "its document has a newer version"
             continue
         yield from _revive_document(memory, entry, stored, revision)
@@ -251,22 +285,30 @@ def restore(memory: Memory, wanted: Callable[[Archived], bool]) -> Plan[Restored
 
 def _bring_back(memory: Memory, batch: Sequence[Archived]) -> Plan[dict[str, str]]:
     """Write chunks of the archive with their counters; answers which cannot be written, and why."""
-    try:
-        yield from write_chunks(memory, [_document_of(memory, entry) for entry in batch], pending=False)
-    except InvalidInput as error:
-        if len(batch) == 1:
-            return {batch[0].id: str(error)}
-        refused: dict[str, str] = {}
-        for entry in batch:  # which of them it was
-            refused |= yield from _bring_back(memory, [entry])
-        return refused
     commands: list[Command[Any]] = []
     for entry in batch:
         uses, used = _counters_of(entry)
         for key, value in ((memory.names.uses, uses or None), (memory.names.used, used)):
-            if value is not None:
-                commands.append(Command(("HSET", key, entry.id, repr(value)), integer, key))
+            words = ("HDEL", key, entry.id) if value is None else ("HSET", key, entry.id, repr(value))
+            commands.append(Command(words, integer, key))
+        key = memory.names.document(entry.doc_id)
+        commands.append(Command(("HDEL", key, f"{FORGOTTEN}{entry.chunk_index}"), integer, key))
+    # The chunks come last: killed in between, this is done when it is run again, which passes over what is there.
     raise_first(*(yield from ask_all(commands)))
+    try:
+        yield from write_chunks(memory, [_document_of(memory, entry) for entry in batch], pending=False)
+    except InvalidInput as error:
+        if len(batch) > 1:
+            refused: dict[str, str] = {}
+            for entry in batch:  # which of them it was
+                refused |= yield from _bring_back(memory, [entry])
+            return refused
+        (entry,) = batch
+        key = memory.names.document(entry.doc_id)
+        undo = [Command(("HDEL", each, entry.id), integer, each) for each in (memory.names.uses, memory.names.used)]
+        undo.append(Command(("HSET", key, f"{FORGOTTEN}{entry.chunk_index}", 1), integer, key))
+        raise_first(*(yield from ask_all(undo)))
+        return {entry.id: str(error)}
     return {}
 
 
@@ -295,10 +337,11 @@ def _is_ours(memory: Memory, entry: Archived) -> bool:
 
 
 def _revive_document(memory: Memory, entry: Archived, stored: Mapping[str, str], revision: str) -> Plan[None]:
-    """The document of a restored chunk has room for it."""
+    """The document of a restored chunk has room for it, and lacks none of those before it by mistake."""
     key = memory.names.document(entry.doc_id)
-    count = max(int(stored.get("chunk_count", 0)), entry.chunk_index + 1)
-    fields: dict[str, str | int] = {"revision": revision, "chunk_count": count}
+    known = int(stored.get("chunk_count", 0))
+    fields: dict[str, str | int] = {"revision": revision, "chunk_count": max(known, entry.chunk_index + 1)}
+    fields |= {f"{FORGOTTEN}{at}": 1 for at in range(known, entry.chunk_index)}
     if "revision" not in stored:
         source = str(entry.metadata.get("source") or entry.doc_id)
         # Not its key, which may be no source; and whose it was, which the scope of who restores it need not say.
@@ -320,6 +363,6 @@ def _document_of(memory: Memory, entry: Archived) -> Document:
             held[name] = timestamp(held[name], name)
     fields = {name: value for name, value in held.items() if value not in (None, [], {})}
     known = memory.live.schema.by_name
-    fields |= {"doc_id": entry.doc_id, "chunk_index": entry.chunk_index, "revision": entry.id.split("/")[1]}
+    fields |= {"doc_id": entry.doc_id, "chunk_index": entry.chunk_index, "revision": _revision(entry.id)}
     whole = {**own, **fields}
     return Document(entry.id, entry.content, {name: value for name, value in whole.items() if name in known})

@@ -22,13 +22,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import PurePath
-from typing import Any
+from typing import Any, BinaryIO
 
 from fields.errors import InvalidInput
 from retriever.errors import MissingExtra
 from retriever.memory.chunks import timestamp
+from retriever.memory.roots import Roots
 
 MAX_BYTES = 50_000_000  # arbitrary; the largest books are a tenth of it
+_READINGS = 3  # of a file that changes meanwhile; arbitrary
 EXTRA = "pip install 'valkey-retriever[documents]'"
 
 LANGUAGES: Mapping[str, str] = {
@@ -111,15 +113,22 @@ class Loaded:
     turns: tuple[Turn, ...] = ()
 
 
-def load(path: str | os.PathLike[str], *, content_type: str | None = None, max_bytes: int = MAX_BYTES) -> Loaded:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    content_type: str | None = None,
+    max_bytes: int = MAX_BYTES,
+    roots: Roots | None = None,
+) -> Loaded:
     """The document in a file. Reads it once, and not at all if it is too large.
 
     content_type: as in ``Loaded``, instead of what the file's name ends in. max_bytes: largest size, > 0.
+    roots: folders that it must lie in; None reads any file.
     Text that is not UTF-8 is decoded as its byte order mark, its declaration (HTML) or detection says;
     ``metadata["encoding"]`` then names a detected encoding, which of a few words alone is a guess.
-    Raises InvalidInput, naming the file, if it is missing, no file, unreadable, empty, too large, of a kind that is not
-    known or not what its name says, if a date in it has no zone, a PDF is locked or has no text; MissingExtra if its
-    kind needs the extra ``documents``.
+    Raises InvalidInput, naming the file, if it is missing, outside the roots, no file, unreadable, empty, too large,
+    being written to, of a kind that is not known or not what its name says, if a date in it has no zone, a PDF is
+    locked or has no text; MissingExtra if its kind needs the extra ``documents``.
     """
     name = os.fspath(path)
     if not isinstance(name, str):
@@ -127,7 +136,7 @@ def load(path: str | os.PathLike[str], *, content_type: str | None = None, max_b
     if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
         raise InvalidInput(f"max_bytes: an int > 0 expected, not {max_bytes!r}")
     kind = _content_type(name) if content_type is None else _checked_type(content_type)
-    data = _bytes_of(name, max_bytes)
+    data = _bytes_of(name, max_bytes, roots)
     if kind == "pdf":
         return _checked(_pdf(data, name), name)
     if kind == "docx":
@@ -189,19 +198,12 @@ def _checked_type(content_type: object) -> str:
     return content_type
 
 
-def _bytes_of(name: str, max_bytes: int) -> bytes:
+def _bytes_of(name: str, max_bytes: int, roots: Roots | None) -> bytes:
     try:
-        found = os.stat(name)
-        if stat.S_ISDIR(found.st_mode):
-            raise InvalidInput(f"{name}: is a directory; name the files in it")
-        if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for
-            raise InvalidInput(f"{name}: is no regular file")
-        if found.st_size > max_bytes:
-            raise InvalidInput(
-                f"{name}: {found.st_size:,} bytes are more than max_bytes, {max_bytes:,}; split the file"
-            )
-        with open(name, "rb") as opened:
-            data = opened.read(max_bytes + 1)
+        if roots is None:
+            _check_file(os.stat(name), name, max_bytes)  # before it is opened: a pipe would be waited for
+        with open(name if roots is None else roots.open(name), "rb") as opened:
+            data = _at_rest(opened, name, max_bytes)
     except FileNotFoundError:
         raise InvalidInput(f"{name}: there is no such file; looked for in {os.getcwd()}") from None
     except PermissionError:
@@ -216,6 +218,28 @@ def _bytes_of(name: str, max_bytes: int) -> bytes:
     if not data.strip():
         raise InvalidInput(f"{name}: the file is empty")
     return data
+
+
+def _check_file(found: os.stat_result, name: str, max_bytes: int) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise InvalidInput(f"{name}: is a directory; name the files in it")
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidInput(f"{name}: is no regular file")
+    if found.st_size > max_bytes:
+        raise InvalidInput(f"{name}: {found.st_size:,} bytes are more than max_bytes, {max_bytes:,}; split the file")
+
+
+def _at_rest(opened: BinaryIO, name: str, max_bytes: int) -> bytes:
+    """All bytes of a file that did not change meanwhile: half of one text and half of the next is neither."""
+    for _ in range(_READINGS):
+        before = os.fstat(opened.fileno())
+        _check_file(before, name, max_bytes)
+        opened.seek(0)
+        data = opened.read(max_bytes + 1)
+        after = os.fstat(opened.fileno())
+        if (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns):
+            return data
+    raise InvalidInput(f"{name}: it changed each of {_READINGS} times that it was read; take it when it is written")
 
 
 def _is_utf8(data: bytes) -> bool:

@@ -14,6 +14,7 @@ from retriever.memory import loading, sources, splitting
 from retriever.memory.chunks import check_metadata, timestamp
 from retriever.memory.ingesting import Material
 from retriever.memory.loading import Loaded
+from retriever.memory.roots import Roots
 from retriever.queries import check_int
 
 Split = Callable[[str], Iterable[str]]
@@ -38,6 +39,9 @@ def sources_of(
     version: str | None,
     split: Split | None,
     size: int,
+    roots: Roots | None,
+    tokens: Any = None,
+    rules: Sequence[sources.Rule] = sources.RULES,
 ) -> list[tuple[str, Callable[[], Material]]]:
     """(name, what reads it) for each source. InvalidInput for arguments that do not fit each other."""
     alone = isinstance(given, (str, os.PathLike, Note))
@@ -52,6 +56,7 @@ def sources_of(
             raise InvalidInput(f"{name}: a non-empty string expected, not {value!r}")
     if split is not None and not callable(split):
         raise InvalidInput(f"split: a function of a text expected, not {split!r}")
+    splitting.check_tokens(tokens)
     if metadata is None or isinstance(metadata, Mapping):
         each_metadata: Sequence[Mapping[str, Any]] = [metadata or {}] * len(items)
     elif isinstance(metadata, Sequence) and not isinstance(metadata, (str, bytes)) and len(metadata) == len(items):
@@ -62,7 +67,7 @@ def sources_of(
     for item, own in zip(items, each_metadata, strict=True):
         check_metadata(own)
         name = _name(item)
-        read = partial(_material, item, name, own, source_key or name, version, split, size)
+        read = partial(_material, item, name, own, source_key or name, version, split, size, roots, tokens, rules)
         found.append((name, read))
     return found
 
@@ -88,12 +93,15 @@ def _material(
     version: str | None,
     split: Split | None,
     size: int,
+    roots: Roots | None,
+    tokens: Any,
+    rules: Sequence[sources.Rule],
 ) -> Material:
     if isinstance(item, Note):
         loaded: Loaded = loading.load_text(item.text, title=item.title, content_type=item.content_type)
         given = {**loaded.metadata, **check_metadata(item.metadata), **metadata}
     else:
-        loaded = loading.load(item)
+        loaded = loading.load(item, roots=roots)
         given = {**loaded.metadata, **metadata}
         key = os.path.realpath(item) if key == name else key
     dated = next((given[each] for each in ("source_date", "date") if given.get(each) is not None), None)
@@ -102,10 +110,10 @@ def _material(
         source=name,
         key=key,
         text=loaded.text,
-        pieces=splitting.split(loaded, size=size, split=split),
+        pieces=splitting.split(loaded, size=size, tokens=tokens, split=split),
         title=loaded.title,
         content_type=loaded.content_type,
-        knowledge_type=sources.knowledge_type(name, given),
+        knowledge_type=sources.knowledge_type(name, given, rules=rules),
         date=date,
         version=version,
         metadata={each: value for each, value in given.items() if each not in ("title", "source_date", "date")},

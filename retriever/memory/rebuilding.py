@@ -59,6 +59,29 @@ class Rebuilt:
     failed: tuple[Failure, ...]
 
 
+def inherit(live: Live) -> Plan[None]:
+    """Declare the fields of the user's that the namespace was made with: by this model's newest generation, or any."""
+    yield from index.when_loaded(lambda _: _inherit(live), WAIT_S)
+
+
+def _inherit(live: Live) -> Plan[None]:
+    schema = live.schema
+    first = yield from _stored(schema)
+    if "schema" not in first or first.get("layout") != str(LAYOUT):
+        return
+    gone = _dropped(first)
+    made: list[tuple[str | None, Schema]] = []
+    for number in range(_newest(first), 0, -1):
+        numbered = _numbered(schema, number)
+        stored = first if number == 1 else (yield from _stored(numbered))
+        if number not in gone and "schema" in stored:
+            made.append((stored.get("embedder"), Schema.from_json(numbered.name, stored["schema"])))
+    if made:
+        theirs = next((each for embedder, each in made if embedder == live.embedder), made[0][1])
+        fields = [*schema.fields, *(each for each in theirs.fields if each.name not in schema.by_name)]
+        live.schema = Schema(schema.name, fields, schema.vector, schema.analysis, schema.prefix)
+
+
 def choose(live: Live) -> Plan[Generations]:
     """Which generation a store with this embedder and this schema reads: the newest that was made so.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,10 +25,12 @@ from retriever.memory.chunks import (
 from retriever.memory.finding import Memory, chunks_by_id, counters, document
 from retriever.memory.policy import Policy, relevance_of_distance, relevance_of_rerank, staged
 from retriever.operations import read, retrieve, search
-from retriever.plans import Call, Command, Embed, Plan, ask_all, raise_first
+from retriever.plans import Call, Command, Embed, Plan, Wait, ask_all, raise_first
 from retriever.queries import FilterSpec, check_bool, check_int, check_k
 from retriever.replies import integer, values
 from retriever.rerankers import Reranker
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ def search_memory(
     diversity: float | None,
     collapse: str | None,
     expand: Any,
+    fit: Callable[[Sequence[Chunk]], int] | None,
     now: float,
 ) -> Plan[Found]:
     """See ``MemoryStore.search``."""
@@ -88,8 +91,9 @@ def search_memory(
         raise InvalidInput("candidates are what a reranker or memory_rerank sees; ask for one too")
     pool = (4 * k if candidates is None else candidates) if ordered else k
     pool = min(read.MAX_PAGE, pool + 10)  # room for the same text twice
+    spent: dict[str, float] = {}
     while True:
-        hits, relevance = yield from _candidates(
+        searched = _candidates(
             memory,
             query,
             whole,
@@ -105,22 +109,49 @@ def search_memory(
             expand=expand,
             also=also,
         )
+        hits, relevance = yield from _timed(searched, spent)
         chunks = [_found(hit, value, pool) for hit, value in zip(hits, relevance, strict=True)]
         unique = _without_twins(chunks)
         if len(unique) >= k or len(hits) < pool or pool >= 8 * (k + 10):
             break
         pool = min(read.MAX_PAGE, 2 * pool)
     if memory_rerank:
-        counted = yield from counters(memory, [chunk.id for chunk in unique])
-        unique = [
+        counted = yield from counters(memory, [chunk.id for chunk in chunks])
+        chunks = [
             replace(chunk, access_count=uses, last_accessed_at=used)
-            for chunk, (uses, used) in zip(unique, counted, strict=True)
+            for chunk, (uses, used) in zip(chunks, counted, strict=True)
         ]
-        pairs = [(chunk, chunk.relevance or 0.0) for chunk in unique]
-        unique = [replace(chunk, memory_score=score) for chunk, score in staged(pairs, chosen, now)]
+        pairs = [(chunk, chunk.relevance or 0.0) for chunk in chunks]
+        # Twins may be rated, dated and read differently: the best of them stands for the others.
+        unique = _without_twins(replace(chunk, memory_score=score) for chunk, score in staged(pairs, chosen, now))
     winners = unique[:k]
+    if fit is not None:
+        winners = winners[: check_int("fit", (yield Call(fit, (winners,))), k, least=0)]
     winners = yield from _read_deliberately(memory, winners, now, reinforce=reinforce)
-    return Found(tuple(winners), hits.complete, hits.reasons, hits.stats)
+    counted_too = {} if use_fts else {"vector_candidates": len(hits)}
+    return Found(tuple(winners), hits.complete, hits.reasons, {**counted_too, **hits.stats, **spent})
+
+
+def _timed(plan: Plan[T], spent: dict[str, float]) -> Plan[T]:
+    """The same plan; what its calls took is added to ``embed_ms``, and to ``rerank_ms``: an expansion counts there."""
+    try:
+        step = next(plan)
+        while True:
+            name = {Embed: "embed_ms", Call: "rerank_ms"}.get(type(step))
+            started = (yield Wait(0)) if name else 0.0
+            try:
+                answer = yield step
+                if name:
+                    spent[name] = spent.get(name, 0.0) + 1000 * ((yield Wait(0)) - started)
+            except BaseException as error:
+                step = plan.throw(error)
+            else:
+                step = plan.send(answer)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        plan.close()
 
 
 def _candidates(

@@ -186,6 +186,12 @@ def _sections(text: str) -> list[_Section]:
 # --- cutting --------------------------------------------------------------------------------------
 
 
+def check_tokens(tokens: Any) -> None:
+    """InvalidInput for what measures nothing."""
+    if not (tokens is None or callable(tokens) or hasattr(tokens, "to_str")):
+        raise InvalidInput(f"tokens: a tokenizers.Tokenizer or a callable text -> number expected, not {tokens!r}")
+
+
 class _Cutter:
     """Cuts texts to a size, in characters or tokens."""
 
@@ -202,8 +208,8 @@ class _Cutter:
             self.tokenizer.no_truncation()
             self.tokenizer.no_padding()
             self.count = lambda text: len(self.tokenizer.encode(text, add_special_tokens=False).ids)
-        elif tokens is not None:
-            raise InvalidInput(f"tokens: a tokenizers.Tokenizer or a callable text -> number expected, not {tokens!r}")
+        else:
+            check_tokens(tokens)
         self._splitter: Any = None  # made once: it copies the tokenizer
 
     def section(self, section: _Section) -> list[str]:

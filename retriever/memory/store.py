@@ -32,7 +32,9 @@ from retriever.memory.keeping import Forgotten, Restored
 from retriever.memory.materials import Note, Split, sources_of
 from retriever.memory.policy import Policy
 from retriever.memory.rebuilding import Generations, Rebuilt
+from retriever.memory.roots import Roots
 from retriever.memory.searching import Context, Found
+from retriever.memory.sources import RULES, Rule, knowledge_type
 from retriever.operations.index import WAIT_S
 from retriever.plans import Plan
 from retriever.queries import FilterSpec, check_seconds
@@ -76,13 +78,14 @@ class MemoryStore:
         namespace: str = "default",
         embed: Embedder,
         rerank: Reranker | None = None,
-        fields: Sequence[Field] = (),
+        fields: Sequence[Field] | None = None,
         user: str | None = None,
         agent: str | None = None,
         session: str | None = None,
         policy: Policy | None = None,
         fusion: str | Fusion | None = None,
         context: Iterable[str] = CONTEXT,
+        rules: Sequence[Rule] = RULES,
         archive: str | os.PathLike[str] | None = None,
         vector: Vector | None = None,
         analysis: Analysis | None = None,
@@ -92,12 +95,15 @@ class MemoryStore:
 
         url: of a server; None starts the embedded engine on the user's data directory, or on RETRIEVER_HOME.
         namespace: any non-empty string. embed: texts -> vectors; a name makes another model's index an error.
-        fields: TAG, NUMERIC or Stored fields of your own, which metadata may then set and filters use.
+        fields: TAG, NUMERIC or Stored fields of your own, which metadata may then set and filters use; those that the
+            namespace was made with unless said. Others than those need ``rebuild_index()``.
         user, agent, session: whose memory this is; None does not look. policy: the weights, see ``Policy``.
         fusion: of the two channels, ``Linear(alpha=0.3)`` unless said: words are the better channel for what people
             said, and meaning finds what words miss.
         context: what is indexed before a chunk's own text, of title, section, date, speaker, source, tags, previous
             (the chunk before it); what comes back is the text alone.
+        rules: which sources hold which kind of knowledge, ``[("^notes/", "principle"), *RULES]``: a regular expression
+            and a kind each, from the top; see ``retriever.memory.sources``.
         archive: the file of what is forgotten; ``archive/chunks_archive.jsonl`` beside the embedded engine's data.
         vector: its metric and algorithm; FLAT in the embedded engine (exact, and quick to start), else HNSW.
         Raises InvalidInput, SchemaMismatch for a namespace made otherwise, NotSupported, ServerError.
@@ -106,9 +112,11 @@ class MemoryStore:
         retriever: Retriever | None = None
         try:
             names, scope = Names(namespace), Scope(user, agent, session)
-            schema = schema_of(names, fields, vector or default, Analysis() if analysis is None else analysis)
+            schema = schema_of(names, fields or (), vector or default, Analysis() if analysis is None else analysis)
             retriever = Retriever.connect(address, schema, embed=embed, rerank=rerank, cluster=cluster)
-            memory = _memory(retriever, names, scope, policy, fusion, context, archive, rerank)
+            memory = _memory(retriever, names, scope, policy, fusion, context, archive, rerank, rules)
+            if fields is None:
+                retriever._run("memory.open", rebuilding.inherit(retriever._live))
             found = retriever._run("memory.open", rebuilding.choose(retriever._live))
             _settle(retriever, found)
             if found.ready:
@@ -132,9 +140,11 @@ class MemoryStore:
         on_duplicate: str = "keep",
         split: Split | None = None,
         size: int = 512,
+        tokens: Any = None,
         dry_run: bool = False,
         ttl_s: float | None = None,
         on_source: Callable[[Ingested], Any] | None = None,
+        roots: Roots | None = None,
     ) -> IngestReport:
         """Read files and notes, cut them up, and write what is new or has changed.
 
@@ -146,10 +156,13 @@ class MemoryStore:
             after ``update_index()``.
         source_key, version: of one source: the same key and version is skipped, another version replaces.
         on_duplicate: "keep" ingests content that another source holds too and says so; "skip" does not.
-        split: text -> texts, instead of ours; size: characters a chunk has at most.
+        split: text -> texts, instead of ours; size: characters a chunk has at most, or tokens, which ``tokens`` counts:
+            a ``tokenizers.Tokenizer`` or a function text -> number.
         dry_run: what would be done, and nothing of it. ttl_s: seconds until the server lets the chunks expire.
         on_source: told what became of each source as it is done.
-        Running it again is safe: what is there already is skipped, and what a killed run left is put right.
+        roots: folders that files may be read from; None reads any. What lies outside fails alone.
+        Running it again is safe: what is there already is skipped, and so is what was forgotten, until it is restored;
+        what a killed run left or a server lost is put right.
         """
         return self._run(
             "ingest",
@@ -163,9 +176,11 @@ class MemoryStore:
                 on_duplicate=on_duplicate,
                 split=split,
                 size=size,
+                tokens=tokens,
                 dry_run=dry_run,
                 ttl_s=ttl_s,
                 on_source=on_source,
+                roots=roots,
             ),
         )
 
@@ -189,6 +204,7 @@ class MemoryStore:
         diversity: float | None = None,
         collapse: str | None = None,
         expand: Callable[[str], Any] | None = None,
+        fit: Callable[[Sequence[Chunk]], int] | None = None,
     ) -> Found:
         """The k chunks that answer a query best, each with its relevance (0..1, higher is better).
 
@@ -200,6 +216,7 @@ class MemoryStore:
         reinforce: counts this read on the chunks that come back, and on no others.
         rerank, candidates, depth, max_distance, min_text_score, diversity, collapse, expand: as in
             ``Retriever.retrieve``; candidates also of memory_rerank, and expand fuses by rrf unless said.
+        fit: the k chunks -> how many of them, from the first, there is room for; only those come back and are counted.
         Chunks of the same text come back once and count the others in ``duplicates``.
         """
         return self._run(
@@ -223,6 +240,7 @@ class MemoryStore:
                 diversity=diversity,
                 collapse=collapse,
                 expand=expand,
+                fit=fit,
             ),
         )
 
@@ -357,6 +375,21 @@ class MemoryStore:
         if self._server is not None:
             self._server.stop()
 
+    @property
+    def embedder(self) -> str | None:
+        """The name of the model that embeds; None if it has none."""
+        return self._memory.live.embedder
+
+    @property
+    def archive(self) -> Path:
+        """The file of what is forgotten; it need not be there yet."""
+        return self._memory.archive.path
+
+    @property
+    def embedded(self) -> bool:
+        """Whether its engine is one that it started, or joined, itself."""
+        return self._server is not None
+
     def __enter__(self) -> Self:
         return self
 
@@ -411,6 +444,7 @@ def _memory(
     context: Iterable[str],
     archive: str | os.PathLike[str] | None,
     rerank: Reranker | None,
+    rules: Sequence[Rule],
 ) -> Memory:
     parts = tuple(context)
     unknown = [part for part in parts if part not in ingesting.CONTEXT_PARTS]
@@ -418,7 +452,8 @@ def _memory(
         raise InvalidInput(f"context: of {', '.join(ingesting.CONTEXT_PARTS)}, not {context!r}")
     kept = Archive(home() / "archive" / "chunks_archive.jsonl" if archive is None else archive)
     chosen = as_fusion(Linear(0.3) if fusion is None else fusion)
-    return Memory(names, scope, retriever._live, _policy(policy, Policy()), chosen, rerank, kept, parts)
+    knowledge_type("", rules=rules)  # InvalidInput for a rule that is none
+    return Memory(names, scope, retriever._live, _policy(policy, Policy()), chosen, rerank, kept, parts, tuple(rules))
 
 
 def _policy(given: object, otherwise: Policy) -> Policy:
@@ -443,10 +478,22 @@ def _ingest_plan(
     dry_run: bool,
     ttl_s: float | None,
     on_source: Any,
+    roots: Roots | None,
+    tokens: Any = None,
 ) -> Plan[IngestReport]:
     if on_duplicate not in ("keep", "skip"):
         raise InvalidInput(f"on_duplicate: 'keep' or 'skip' expected, not {on_duplicate!r}")
-    read = sources_of(sources, metadata, source_key=source_key, version=version, split=split, size=size)
+    read = sources_of(
+        sources,
+        metadata,
+        source_key=source_key,
+        version=version,
+        split=split,
+        size=size,
+        roots=roots,
+        tokens=tokens,
+        rules=memory.rules,
+    )
     return ingesting.ingest_all(
         memory,
         read,
@@ -461,7 +508,9 @@ def _ingest_plan(
 
 
 def _search_plan(memory: Memory, query: str, **given: Any) -> Plan[Found]:
-    names = "tags filter fusion policy rerank depth candidates max_distance min_text_score diversity collapse expand"
+    names = (
+        "tags filter fusion policy rerank depth candidates max_distance min_text_score diversity collapse expand fit"
+    )
     defaults: dict[str, Any] = dict.fromkeys(names.split())
     defaults |= {"k": 5, "use_fts": True, "memory_rerank": False, "reinforce": True}
     unknown = given.keys() - defaults.keys()
@@ -502,13 +551,14 @@ class AsyncMemoryStore:
         namespace: str = "default",
         embed: Embedder,
         rerank: Reranker | None = None,
-        fields: Sequence[Field] = (),
+        fields: Sequence[Field] | None = None,
         user: str | None = None,
         agent: str | None = None,
         session: str | None = None,
         policy: Policy | None = None,
         fusion: str | Fusion | None = None,
         context: Iterable[str] = CONTEXT,
+        rules: Sequence[Rule] = RULES,
         archive: str | os.PathLike[str] | None = None,
         vector: Vector | None = None,
         analysis: Analysis | None = None,
@@ -519,9 +569,11 @@ class AsyncMemoryStore:
         retriever: AsyncRetriever | None = None
         try:
             names, scope = Names(namespace), Scope(user, agent, session)
-            schema = schema_of(names, fields, vector or default, Analysis() if analysis is None else analysis)
+            schema = schema_of(names, fields or (), vector or default, Analysis() if analysis is None else analysis)
             retriever = AsyncRetriever.connect(address, schema, embed=embed, rerank=rerank, cluster=cluster)
-            memory = _memory(retriever, names, scope, policy, fusion, context, archive, rerank)
+            memory = _memory(retriever, names, scope, policy, fusion, context, archive, rerank, rules)
+            if fields is None:
+                await retriever._run("memory.open", rebuilding.inherit(retriever._live))
             found = await retriever._run("memory.open", rebuilding.choose(retriever._live))
             _settle(retriever, found)
             if found.ready:
@@ -545,9 +597,11 @@ class AsyncMemoryStore:
         on_duplicate: str = "keep",
         split: Split | None = None,
         size: int = 512,
+        tokens: Any = None,
         dry_run: bool = False,
         ttl_s: float | None = None,
         on_source: Callable[[Ingested], Any] | None = None,
+        roots: Roots | None = None,
     ) -> IngestReport:
         """See ``MemoryStore.ingest``."""
         return await self._run(
@@ -562,9 +616,11 @@ class AsyncMemoryStore:
                 on_duplicate=on_duplicate,
                 split=split,
                 size=size,
+                tokens=tokens,
                 dry_run=dry_run,
                 ttl_s=ttl_s,
                 on_source=on_source,
+                roots=roots,
             ),
         )
 
@@ -588,6 +644,7 @@ class AsyncMemoryStore:
         diversity: float | None = None,
         collapse: str | None = None,
         expand: Callable[[str], Any] | None = None,
+        fit: Callable[[Sequence[Chunk]], int] | None = None,
     ) -> Found:
         """See ``MemoryStore.search``."""
         return await self._run(
@@ -611,6 +668,7 @@ class AsyncMemoryStore:
                 diversity=diversity,
                 collapse=collapse,
                 expand=expand,
+                fit=fit,
             ),
         )
 
@@ -724,6 +782,21 @@ class AsyncMemoryStore:
         await self._retriever.close()
         if self._server is not None:
             self._server.stop()
+
+    @property
+    def embedder(self) -> str | None:
+        """See ``MemoryStore.embedder``."""
+        return self._memory.live.embedder
+
+    @property
+    def archive(self) -> Path:
+        """See ``MemoryStore.archive``."""
+        return self._memory.archive.path
+
+    @property
+    def embedded(self) -> bool:
+        """See ``MemoryStore.embedded``."""
+        return self._server is not None
 
     async def __aenter__(self) -> Self:
         return self

@@ -54,10 +54,11 @@ _COUNT = (
     "if redis.call('HEXISTS', KEYS[1], 'schema') == 0 then return 0 end "
     "for i = 1, #ARGV, 2 do redis.call('HINCRBY', KEYS[1], ARGV[i], ARGV[i + 1]) end return 1"
 )
-_OURS = "redis.call('TYPE', KEYS[1]).ok == 'hash' and redis.call('HEXISTS', KEYS[1], '__text') == 1"
-_DELETE = f"if {_OURS} then return redis.call('UNLINK', KEYS[1]) end return 0"
+# What another program wrote under the prefix stays.
+IS_DOCUMENT = "redis.call('TYPE', KEYS[1]).ok == 'hash' and redis.call('HEXISTS', KEYS[1], '__text') == 1"
+_DELETE = f"if {IS_DOCUMENT} then return redis.call('UNLINK', KEYS[1]) end return 0"
 _UPDATE = (
-    f"if not ({_OURS}) then return 0 end "
+    f"if not ({IS_DOCUMENT}) then return 0 end "
     "if #ARGV > ARGV[1] + 1 then redis.call('HSET', KEYS[1], unpack(ARGV, ARGV[1] + 2)) end "
     "if ARGV[1] ~= '0' then redis.call('HDEL', KEYS[1], unpack(ARGV, 2, ARGV[1] + 1)) end "
     "return 1"

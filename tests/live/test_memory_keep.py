@@ -19,7 +19,7 @@ from retriever.memory.keeping import CLEAR
 from retriever.memory.policy import Policy
 from retriever.memory.store import MemoryStore, Note
 from tests.clients import Shell
-from tests.fakes import Embedder
+from tests.fakes import DIMS, Embedder
 from tests.memory_stores import DAY, Counted, Steps, chunk_ids, dump, keys, lines, memory_of, note
 from tests.proxy import Proxy
 
@@ -274,6 +274,7 @@ def test_killed_at_any_step_of_forgetting(memory, raw):
         archived, damaged = memory._memory.archive.read()
         assert stored | set(archived) == set(everything), step
         assert damaged == []
+        assert memory.index_health().ok, step  # what was forgotten is nothing that is missing
         memory.restore(lambda entry: True)
         assert contents(memory.get_document_chunks(doc_id)) == contents(everything.values()), step
         assert memory.index_health().ok
@@ -379,6 +380,21 @@ async def test_an_old_version_is_not_restored(remember):
     assert (await store.index_health()).ok
 
 
+async def test_of_a_deleted_document_the_last_version_is_restored(remember):
+    """Where two versions of it are in the archive, the one that was archived last comes back, whole (B33, B34)."""
+    store = await remember()
+    await store.ingest(note("low old", "s", importance=0.1))
+    (old,) = await store.forget(dry_run=False)
+    doc_id = (await store.ingest(note("low one\nlow two", "s", importance=0.1), split=lines)).sources[0].doc_id
+    await store.forget(dry_run=False)
+    await store.delete_document(doc_id)
+    restored = await store.restore(lambda entry: True)
+    assert contents(await store.get_document_chunks(doc_id)) == ["low one", "low two"]
+    assert list(restored.skipped) == [old.chunk.id]
+    assert "newer version" in restored.skipped[old.chunk.id]
+    assert (await store.index_health()).ok
+
+
 async def test_an_archive_of_many(remember, name):
     """One file serves several namespaces; each restores its own (B3, B34)."""
     one, other = await remember(), await remember(namespace=f"{name}-2")
@@ -387,6 +403,158 @@ async def test_an_archive_of_many(remember, name):
         await store.forget(dry_run=False)
     assert len((await one.restore(lambda entry: True)).restored) == 1
     assert (await other.stats()).chunks == 0
+
+
+# --- what was forgotten, and what was lost --------------------------------------------------------
+
+
+async def three(store):
+    """A document of three chunks; gives its id."""
+    return (await store.ingest(note("one\ntwo\nthree", "s"), split=lines)).sources[0].doc_id
+
+
+async def again(store, text="one\ntwo\nthree", **given):
+    """The same source once more: what became of it."""
+    return (await store.ingest(note(text, "s"), split=lines, **given)).sources[0]
+
+
+@pytest.mark.parametrize("how", ["forget", "delete_chunks"])
+@pytest.mark.parametrize("places", [[1], [0, 1, 2]], ids=["one", "all"])
+async def test_what_was_forgotten_does_not_come_back_by_itself(remember, raw, how, places):
+    """Ingesting its source again leaves it forgotten and says so; health finds nothing wrong with it (B17, B37)."""
+    store = await remember()
+    doc_id = await three(store)
+    for at in places:
+        await store.set_chunk_tags(doc_id, at, importance=0.1)
+    gone = [each.chunk.id for each in await store.forget()]
+    if how == "forget":
+        await store.forget(dry_run=False)
+    else:
+        assert await store.delete_chunks(gone, reason="wrong") == len(places)
+    assert (await store.index_health()).ok
+    before = dump(raw, store)
+    for dry_run, status in ((True, "unchanged"), (False, "skipped")):
+        told = await again(store, dry_run=dry_run)
+        assert told.status == status
+        assert f"{len(places)} of its 3 chunks were forgotten" in told.reason
+    assert dump(raw, store) == before
+    assert sorted((await store.restore(gone)).restored) == sorted(gone)
+    assert (await again(store)).reason == "unchanged"
+    assert contents(await store.get_document_chunks(doc_id)) == ["one", "two", "three"]
+    assert (await store.index_health()).ok
+
+
+@pytest.mark.parametrize("how", ["changed", "deleted first"])
+async def test_a_forgotten_source_comes_back_if_it_is_meant_to(remember, how):
+    """Another version of it is ingested whole, and so is the same one after delete_document() (B17, B33)."""
+    store = await remember()
+    doc_id = await three(store)
+    for at in range(3):
+        await store.set_chunk_tags(doc_id, at, importance=0)
+    assert len(await store.forget(dry_run=False)) == 3
+    if how == "changed":
+        assert (await again(store, "one\ntwo\nfour")).status == "replaced"
+    else:
+        assert await store.delete_document(doc_id) == 0
+        assert (await again(store)).status == "ingested"
+    assert len(await store.get_document_chunks(doc_id)) == 3
+    assert (await store.index_health()).ok
+    assert (await again(store, "one\ntwo\nfour" if how == "changed" else "one\ntwo\nthree")).reason == "unchanged"
+
+
+@pytest.mark.parametrize("places", [[0], [0, 1, 2]], ids=["one", "all"])
+@pytest.mark.parametrize("version", [None, "1"])
+async def test_what_was_lost_is_ingested_again(remember, raw, places, version):
+    """Chunks that a server lost and nobody forgot come back with the source, unchanged as it is (B17, B37)."""
+    store = await remember()
+
+    async def put(**given):
+        given |= {"source_key": "s", "version": version} if version else {}
+        return (await store.ingest(note("one\ntwo\nthree", "s"), split=lines, **given)).sources[0]
+
+    doc_id = (await put()).doc_id
+    ids = chunk_ids(raw, store)
+    for at in places:
+        raw.unlink(memory_of(store).names.prefix + ids[at])
+    (finding,) = (await store.index_health()).findings
+    assert (finding.what, finding.examples) == ("documents that lack chunks", (doc_id,))
+    lost = f"{len(places)} of its 3 chunks had been lost"
+    for told, status in ((await put(dry_run=True), "changed"), (await put(), "replaced")):
+        assert (told.status, told.reason, told.chunks) == (status, lost, 3)
+    assert contents(await store.get_document_chunks(doc_id)) == ["one", "two", "three"]
+    assert len(chunk_ids(raw, store)) == 3
+    assert (await store.index_health()).ok
+    assert (await put()).reason == "unchanged"
+
+
+async def test_a_part_of_a_deleted_document_is_restored(remember):
+    """Of a document that was deleted since, the chunk that is asked for comes back, and lacks no others (B34, B37)."""
+    store = await remember()
+    doc_id = await three(store)
+    first, _, third = await store.get_document_chunks(doc_id)
+    await store.delete_chunks([first.id, third.id], reason="why not")
+    await store.delete_document(doc_id)
+    assert (await store.restore(third.id)).restored == (third.id,)
+    assert contents(await store.get_document_chunks(doc_id)) == ["three"]
+    assert (await store.index_health()).ok
+    assert (await store.restore(first.id)).restored == (first.id,)
+    assert contents(await store.get_document_chunks(doc_id)) == ["one", "three"]
+    assert (await store.index_health()).ok
+    assert (await again(store)).status == "replaced"
+    assert len(await store.get_document_chunks(doc_id)) == 3
+
+
+def test_deleting_chunks_killed_at_any_step(memory):
+    """What is gone was marked before it went, so no ingest takes it for lost; the next call ends it (B17, B32)."""
+    left = []
+    for step in range(20):
+        doc_id = memory.ingest(note("one\ntwo", "s"), split=lines).sources[0].doc_id
+        ids = [chunk.id for chunk in memory.get_document_chunks(doc_id)]
+        left.append(Steps(memory, keeping.delete_chunks(memory._memory, ids, None, time.time())).take(step))
+        assert memory.ingest(note("one\ntwo", "s"), split=lines).sources[0].status == "skipped", step
+        memory.delete_chunks(ids)
+        assert memory.get_document_chunks(doc_id) == []
+        assert memory.index_health().ok, step
+        memory.delete_document(doc_id)
+        if left[-1].done:
+            break
+    assert 3 < step < 19
+
+
+def test_a_new_version_is_not_marked_by_who_forgets_the_old(memory):
+    """A document that is replaced while it is being forgotten lacks nothing (B33, B40)."""
+    for plan in (
+        lambda chunk: keeping.forget(memory._memory, Policy(), dry_run=False, now=time.time()),
+        lambda chunk: keeping.delete_chunks(memory._memory, chunk.id, "wrong", time.time()),
+    ):
+        for step in range(20):
+            memory.ingest(note("low", "s", importance=0.1))
+            (judged,) = memory.forget()
+            steps = Steps(memory, plan(judged.chunk)).take(step)
+            if steps.done:
+                break
+            assert memory.ingest(note("new", "s")).sources[0].status == "replaced"
+            steps.finish()
+            assert contents(memory.get_document_chunks(judged.chunk.doc_id)) == ["new"], step
+            assert memory.ingest(note("new", "s")).sources[0].reason == "unchanged", step
+            assert memory.index_health().ok, step
+            memory.delete_document(judged.chunk.doc_id)
+        memory.delete_document(judged.chunk.doc_id)
+        assert 2 < step < 19
+
+
+async def test_what_a_killed_writer_left_is_forgotten_alone(remember, raw):
+    """A chunk of another version goes, and the document's own of that place is not taken for forgotten (B33)."""
+    store = await remember()
+    await store.ingest(note("one", "s"))
+    (id,) = chunk_ids(raw, store)
+    prefix, left = memory_of(store).names.prefix, f"{id.split('/')[0]}/0a0b/0"
+    raw.copy(prefix + id, prefix + left)
+    raw.hset(prefix + left, "importance", "0.1")
+    (gone,) = await store.forget(dry_run=False)
+    assert (gone.chunk.id, gone.deleted) == (left, True)
+    raw.unlink(prefix + id)
+    assert (await store.ingest(note("one", "s"))).sources[0].reason == "1 of its 1 chunks had been lost"
 
 
 # --- the index ------------------------------------------------------------------------------------
@@ -444,7 +612,7 @@ BREAKS = {
     "chunks without a vector of this model": "stale",
     "chunks of no document's current version": "delete",
     "documents that lack chunks": "ingest anew",
-    "documents refused by the engine": None,
+    "chunks refused by the engine": "delete and ingest",
     "use counts of chunks that are gone": None,
 }
 
@@ -466,7 +634,7 @@ async def test_each_finding(remember, raw, what):
             raw.unlink(names.document(doc_id))
         case "documents that lack chunks":
             raw.unlink(first)
-        case "documents refused by the engine":
+        case "chunks refused by the engine":
             raw.hset(first, "importance", "much")
         case "use counts of chunks that are gone":
             raw.hset(names.uses, "gone/x/0", 3)
@@ -475,12 +643,13 @@ async def test_each_finding(remember, raw, what):
     assert dump(raw, store) == before
     found = {finding.what.partition(";")[0]: finding for finding in health.findings}
     assert what in found, health
+    assert health.ok == (BREAKS[what] is None)
     assert found[what].count == 2 if "no document" in what else found[what].count >= 1
     assert found[what].advice
-    if what == "documents refused by the engine":
-        assert "importance" in next(
-            finding.what for finding in health.findings if what in finding.what
-        ) or first in str(health)
+    if what == "chunks refused by the engine":
+        assert found[what].count == 1
+        assert "much" in str(health)
+        assert first in str(health)
     match BREAKS[what]:
         case "update_index":
             await store.update_index()
@@ -488,6 +657,9 @@ async def test_each_finding(remember, raw, what):
             assert "stale=True" in found[what].advice
             await store.update_index(stale=True)
         case "ingest anew":
+            assert "ingest the source again" in found[what].advice
+            await store.ingest(Note("one\ntwo", "s"), split=lines)
+        case "delete and ingest":
             assert "delete_document()" in found[what].advice
             await store.delete_document(doc_id)
             await store.ingest(Note("one\ntwo", "s"), split=lines)
@@ -495,6 +667,28 @@ async def test_each_finding(remember, raw, what):
             await store.ingest(Note("one\ntwo", "s"), split=lines)
     if BREAKS[what]:
         assert (await store.index_health()).ok
+
+
+async def test_an_index_that_somebody_made_anew(remember, raw):
+    """An index that lacks fields is named with what it lacks; dropped as advised, open() makes it whole (B37)."""
+    store = await remember()
+    await store.ingest(note("ferry", "s", tags=["t"]))
+    names = memory_of(store).names
+    raw.execute_command("FT.DROPINDEX", names.index)
+    vector = ("embedding", "VECTOR", "FLAT", 6, "TYPE", "FLOAT32", "DIM", DIMS, "DISTANCE_METRIC", "COSINE")
+    raw.execute_command(
+        *("FT.CREATE", names.index, "ON", "HASH", "PREFIX", 1, names.prefix, "SCHEMA", "tags", "TAG"), *vector
+    )
+    (finding,) = (await store.index_health()).findings
+    assert finding.what == "the index is not the one that was declared"
+    assert finding.count > len(finding.examples) == 5
+    assert all(each.startswith("field ") for each in finding.examples), finding
+    assert "FT.DROPINDEX" in finding.advice
+    raw.execute_command("FT.DROPINDEX", names.index)
+    again = await remember()
+    assert await again.update_index() is not None  # waits until it is filled
+    assert (await again.index_health()).ok
+    assert contents((await again.search("ferry", tags=["t"])).chunks) == ["ferry"]
 
 
 async def test_a_chunk_of_another_version(remember, raw):

@@ -122,7 +122,7 @@ async def reading(remember, look):
     ids=["dims", "model", "metric", "algorithm", "fields"],
 )
 async def test_readers_miss_nothing(remember, given):
-    """While a namespace gets another model, metric, algorithm or fields, its readers find every chunk each time."""
+    """While a namespace gets another model, metric or fields, its readers find every chunk each time (B36)."""
     old = await filled(remember)
     reader = await remember(embed=OLD)
     new = await remember(**given)
@@ -152,6 +152,34 @@ async def test_new_fields_are_filled_and_filtered(remember):
     assert await by_words(old) == sorted([*texts(2), "ferry red"])
     with pytest.raises(InvalidInput, match="color"):
         await old.search("ferry", filter={"color": "red"})
+
+
+async def test_fields_that_are_not_said_are_those_of_the_namespace(remember):
+    """Who opens a namespace need not know its fields: commands and agents filter by what its maker declared."""
+    store = await remember(embed=OLD, fields=[Tag("color"), Stored("links")])
+    await store.ingest(note("ferry red", "r", color="red", links=[1]))
+    other = await remember(embed=OLD)
+    assert ready(other)
+    assert await found(other, filter={"color": "red"}) == ["ferry red"]
+    (chunk,) = (await other.search("ferry")).chunks
+    assert chunk.fields == {"color": "red", "links": [1]}
+    new = await remember(embed=NEW)
+    assert not ready(new)
+    await new.rebuild_index()
+    assert await found(new, filter={"color": "red"}) == ["ferry red"]
+    assert number(await remember(embed=OLD)) == 1
+    assert not ready(await remember(embed=OLD, fields=[])), "said to be none: that is another index"
+
+
+async def test_each_model_has_its_own_fields(remember):
+    """Of several generations the fields are those of the newest of the reader's model."""
+    old = await filled(remember, 1, fields=[Tag("color")])
+    new = await remember(embed=NEW, fields=[Tag("shape")])
+    await new.rebuild_index()
+    for model_, name in ((OLD, "color"), (NEW, "shape"), (THIRD, "shape")):
+        store = await remember(embed=model_)
+        assert [each.name for each in memory_of(store).live.schema.fields][-1] == name
+    assert ready(old)
 
 
 @STEPWISE
@@ -198,7 +226,7 @@ async def test_the_metadata_of_a_generation(remember, raw):
 
 @STEPWISE
 async def test_a_rebuild_that_is_stopped_goes_on(remember, raw):
-    """Stopped after any step, its readers notice nothing, and the next call embeds what is left and nothing twice."""
+    """Stopped after any step, its readers notice nothing; the next call embeds what is left, nothing twice (B36)."""
     old = await filled(remember, 45)
     before = memory_of(old).names
     for step in range(3, 300, 3):
@@ -458,7 +486,9 @@ async def test_a_store_that_is_not_ready(remember, raw):
     old = await filled(remember, 2)
     before = dump(raw, old)
     new = await remember(embed=NEW)
-    public = {each for each in vars(MemoryStore) if not each.startswith("_")}
+    public = {
+        name for name, each in vars(MemoryStore).items() if not name.startswith("_") and not isinstance(each, property)
+    }
     assert public == UNREADY.keys() | {"open", "close", "rebuild_index"}
     for call in UNREADY.values():
         with pytest.raises(SchemaMismatch, match=r"rebuild_index\(\)"):
@@ -500,7 +530,7 @@ async def test_a_key_of_another_program_in_the_place(remember, raw, name):
 
 
 async def test_dropping_the_others(remember, raw):
-    """Their readers find no index, their vectors are gone from the hashes, and ours find everything all the while."""
+    """Their readers find no index, their vectors are gone, and ours find everything all the while (B36)."""
     old = await filled(remember)
     for embed in (NEW, THIRD):
         store = await remember(embed=embed)

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from retriever import InvalidInput, Tag
+from retriever.memory import finding
 from retriever.memory.policy import Policy
 from tests.fakes import Embedder
 from tests.memory_stores import DAY, Counted, Near, dump, lines, memory_of, note
@@ -87,6 +88,29 @@ async def test_the_same_text_comes_once(remember):
         assert {chunk.content: chunk.duplicates for chunk in first.chunks}["the ferry leaves"] == 11
 
 
+async def test_the_best_of_a_text_s_chunks_is_the_one_kept(remember):
+    """By memory that is the one that counts most, and one rated too low hides no other (B22, B5)."""
+    store = await remember(embed=Near())
+    old = time.time() - 300 * DAY
+    for source, given in {
+        "a": {"importance": 0.1},
+        "b": {"knowledge_type": "news", "source_date": old},
+        "c": {"importance": 0.9},
+        "d": {"knowledge_type": "news", "source_date": old},
+    }.items():
+        await store.ingest(note("at 5", source, **given))
+    for given in ({}, {"use_fts": False}, {"rerank": lambda query, hits: hits[::-1]}):
+        (chunk,) = (await store.search("at 0", memory_rerank=True, reinforce=False, **given)).chunks
+        assert (chunk.source, chunk.duplicates) == ("c", 2), given  # the one rated 0.1 is cut, not stood for
+    (plain,) = (await store.search("at 0", reinforce=False)).chunks
+    assert (plain.source, plain.duplicates) == ("a", 3)  # equally near: the smallest id
+    for _ in range(9):
+        await store.search("at 0", filter={"source": "d"})
+    by_use = Policy(time_weight=0.0, freq_weight=1.0)
+    (chunk,) = (await store.search("at 0", memory_rerank=True, policy=by_use, reinforce=False)).chunks
+    assert (chunk.source, chunk.access_count) == ("d", 9)
+
+
 # --- filters --------------------------------------------------------------------------------------
 
 
@@ -152,6 +176,36 @@ async def test_any_tag_is_found_exactly(remember, tag):
     assert contents(await store.search("with", tags=[tag])) == ["with"]
 
 
+async def test_what_expires_under_a_search(remember, raw):
+    """A hit that is gone before it is fetched is left out, and the answer says so (B30)."""
+    store = await remember()
+    await store.ingest([note("ferry one", "1"), note("ferry two", "2")])
+
+    class Expiring(Counted):
+        def send(self, commands):
+            if commands[0].args[0] == "HMGET" and len(commands) == 2:  # the fields of both
+                raw.unlink(commands[0].args[1])
+            return super().send(commands)
+
+    Expiring(store)
+    found = await store.search("ferry", reinforce=False)
+    assert len(found.chunks) == 1
+    assert not found.complete
+    assert any("1 hits expired or were deleted" in reason for reason in found.reasons)
+
+
+async def test_more_with_a_tag_than_one_search_gives(remember, monkeypatch):
+    """Beyond what one search brings back the keys are walked: all come (B27)."""
+    monkeypatch.setattr(finding, "_FOUND", 5)
+    monkeypatch.setitem(finding.matching.__kwdefaults__, "limit", 5)
+    store = await remember()
+    texts = [f"line {at}" for at in range(12)]
+    doc_id = (await store.ingest(note("\n".join(texts), "s", tags=["t"]), split=lines)).sources[0].doc_id
+    await store.ingest(note("without", "other"))
+    assert [chunk.content for chunk in await store.find_by_tag("t")] == texts
+    assert await store.delete_document(doc_id) == 12
+
+
 # --- counting -------------------------------------------------------------------------------------
 
 
@@ -176,6 +230,7 @@ async def test_only_deliberate_reads_count(remember, raw):
     await store.forget()
     await store.restore(["a/b/0"])
     await store.update_index()
+    await store.rebuild_index()
     await store.ingest(note("ferry", "f"), dry_run=True)
     assert dump(raw, store) == before
     uses = memory_of(store).names.uses
@@ -236,6 +291,29 @@ async def test_a_principle_far_behind_is_a_candidate(remember, given):
     assert contents(off) == ["at 0"]
     few = await store.search("nothing", k=4, memory_rerank=True, policy=Policy(guaranteed_limit=1), **given)
     assert contents(few) == ["at 0", "at 1400"]
+
+
+@pytest.mark.parametrize("given", [{}, {"use_fts": False}, {"fusion": "linear"}, {"fusion": "rrf"}], ids=repr)
+async def test_what_is_guaranteed_is_judged_by_its_distance(remember, given):
+    """The nearer is the more relevant, none as much as a nearer chunk; one that ages less may still win (B26)."""
+    store = await remember(embed=Near())
+    news = {"knowledge_type": "news", "source_date": time.time() - 3000 * DAY}
+    await store.ingest(note("\n".join(f"at {at}" for at in range(10)), "near", **news), split=lines)
+    await store.ingest(note("\n".join(f"at {at}" for at in range(10, 200)), "low", importance=0.1), split=lines)
+    laws = [400, 700, 1000, 1300]
+    await store.ingest([note(f"at {at}", f"law {at}", knowledge_type="principle") for at in laws])
+    policy = {"policy": Policy(time_weight=0.0), "memory_rerank": True, "reinforce": False}
+    found = (await store.search("nothing", k=20, **policy, **given)).chunks
+    assert [chunk.content for chunk in found] == [f"at {at}" for at in (*range(10), *laws)]
+    guaranteed = [chunk for chunk in found if chunk.guaranteed]
+    assert list(found[10:]) == guaranteed
+    relevance = [chunk.relevance for chunk in found]
+    assert relevance == sorted(relevance, reverse=True)
+    # The farthest candidate of a linear fusion has a share of 0, guaranteed or not; the others have more.
+    assert all(chunk.relevance > 0 for chunk in guaranteed[:-1])
+    # With all of the weight on age nothing is left of old news, and the nearest principle stands first.
+    aged = await store.search("nothing", k=1, memory_rerank=True, policy=Policy(time_weight=1.0), **given)
+    assert contents(aged) == ["at 400"]
 
 
 @pytest.mark.parametrize("at", [10, 40, 60, 110, 130, 300])

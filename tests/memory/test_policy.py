@@ -237,6 +237,15 @@ def test_equal_scores_keep_their_order():
     assert [chunk for chunk, _ in staged(pairs, Policy(), NOW)] == [chunk for chunk, _ in pairs]
 
 
+@given(rated, st.lists(shares, max_size=20), times)
+def test_what_is_alike_keeps_the_order_of_relevance(chunk, values, now):
+    """Chunks of one kind, age, rating and use stay in the order of their relevance, under the default policy (B9)."""
+    assume(passes(chunk, Policy()))
+    pairs = [(replace(chunk), value) for value in sorted(values, reverse=True)]  # so that each is another object
+    found = [id(each) for each, _ in staged(pairs, Policy(), now)]
+    assert found == [id(each) for each, _ in pairs]
+
+
 @given(candidates, policies)
 def test_staged_leaves_its_input_as_it_is(pairs, policy):
     """The input is not changed (B9), and its chunks come back themselves."""

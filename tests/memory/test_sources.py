@@ -64,7 +64,7 @@ from retriever.memory.sources import RULES, knowledge_type, source_date
     ],
 )
 def test_kind_of_a_source(source, metadata, kind):
-    """How it was registered decides, then its name; what fits no rule has no kind."""
+    """How it was registered decides, then its name; what fits no rule has no kind (B7)."""
     assert knowledge_type(source, metadata) == kind
 
 
@@ -77,7 +77,7 @@ def test_a_given_kind_decides():
 
 
 def test_rules_of_the_callers():
-    """Rules are read from the top; None in one ends the search, and other rules than ours can stand alone."""
+    """Rules are read from the top; None in one ends the search, and other rules than ours can stand alone (B7)."""
     rules = [("^notes/", "principle"), ("^https://docs[.]", None), *RULES]
     assert knowledge_type("notes/a.pdf", rules=rules) == "principle"
     assert knowledge_type("https://docs.example.org", rules=rules) is None
@@ -145,12 +145,12 @@ def test_rules_that_are_none(rule):
     ],
 )
 def test_date_in_a_name(source, day):
-    """A day, or the first of a month, in a file's own name, a URL's path or an arXiv id."""
+    """A day, or the first of a month, in a file's own name, a URL's path or an arXiv id (B8)."""
     assert source_date(source) == (None if day is None else timestamp(day))
 
 
 def test_what_is_said_goes_before_the_name():
-    """Metadata first, then the document's own date, then the name."""
+    """Metadata first, then the document's own date, then the name (B8)."""
     loaded = Loaded("text", date=timestamp("2022-01-01"))
     name = "2024-01-15.md"
     assert source_date(name, loaded, {"source_date": "2020-01-01", "date": "2021-01-01"}) == timestamp("2020-01-01")

@@ -51,7 +51,7 @@ def texts(pieces):
 
 @given(SPOKEN, st.sampled_from(KINDS), st.integers(1, 60) | st.integers(1, 2000))
 def test_the_pieces_joined_are_the_text(text, kind, size):
-    """Any text and any size come to an end; no character is lost, doubled or moved, no piece is blank (case B109)."""
+    """Any text and size come to an end; no character is lost, doubled or moved, no piece is blank (B13, case B109)."""
     pieces = split(Loaded(text, kind), size=size)
     assert "".join(texts(pieces)) == text
     assert all(piece.content.strip() for piece in pieces)
@@ -59,13 +59,13 @@ def test_the_pieces_joined_are_the_text(text, kind, size):
 
 @given(SPOKEN, st.sampled_from(KINDS), st.integers(1, 60) | st.integers(1, 2000))
 def test_no_piece_is_longer_than_the_size(text, kind, size):
-    """Blanks that stand with a neighbour aside, a piece has at most ``size`` characters."""
+    """Blanks that stand with a neighbour aside, a piece has at most ``size`` characters (B13)."""
     assert all(len(piece.content.strip()) <= size for piece in split(Loaded(text, kind), size=size))
 
 
 @given(SPOKEN, st.sampled_from(KINDS), st.integers(1, 30))
 def test_the_same_in_tokens(text, kind, size):
-    """With a measure of the caller's the pieces are that long at most, and joined they are the text."""
+    """With a measure of the caller's the pieces are that long at most, and joined they are the text (B13)."""
 
     def words(text):
         return len(text.split())
@@ -140,7 +140,7 @@ End.
 
 
 def test_a_heading_starts_a_section():
-    """Each piece knows the path of its headings; those with nothing between them stay together."""
+    """Each piece knows the path of its headings; those with nothing between them stay together (B13)."""
     assert split(Loaded(GUIDE, "markdown")) == [
         Piece("Before any heading.\n\n"),
         Piece("# Guide\n\nIntro.\n\n", "Guide"),
@@ -201,7 +201,7 @@ TABLE = "| name | value |\n|------|-------|\n| a    | 1     |\n| b    | 2     |\
     "before", ["# A\n\n", "# A\n\nSome words before it, many of them.\n\n"], ids=["heading", "text"]
 )
 def test_code_and_tables_stay_whole(block, before):
-    """A block that fits stands in one piece, whatever is around it, and leaves its heading alone if it must."""
+    """A block that fits stands in one piece, whatever is around it, and leaves its heading alone if it must (B13)."""
     text = f"{before}{block}\nSome words after it, as many as there may be before it.\n"
     for size in range(len(block), len(text) + 1):
         assert any(block.strip() in piece.content for piece in split(Loaded(text, "markdown"), size=size)), size
@@ -303,7 +303,7 @@ def test_an_error_of_the_measure_is_its_own():
 
 
 def test_a_splitter_of_the_callers():
-    """Its texts are the pieces, in its order and whatever they are; blank ones are left out."""
+    """Its texts are the pieces, in its order and whatever they are; blank ones are left out (B13)."""
     assert split(Loaded("one. two.", "markdown"), split=lambda text: ["two", " ", "", "one"]) == [
         Piece("two"),
         Piece("one"),

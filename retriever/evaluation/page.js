@@ -1,0 +1,190 @@
+"use strict";
+(() => {
+  // Texts only ever become textContent: a query may hold anything.
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const arms = data.arms;
+  const byName = new Map(arms.map((arm) => [arm.name, arm]));
+  const lower = new Set(data.lower);
+  const $ = (id) => document.getElementById(id);
+  const ink = "#1c2430", better = "#1f6f8b", worse = "#c2410c", same = "#c3cad3";
+  const config = { displaylogo: false, responsive: true, displayModeBar: false };
+  const font = { family: "system-ui, sans-serif", size: 13, color: ink };
+
+  function element(name, text, className) {
+    const made = document.createElement(name);
+    if (text !== undefined) made.textContent = text;
+    if (className) made.className = className;
+    return made;
+  }
+  function options(select, names, chosen) {
+    for (const name of names) select.append(new Option(name, name, false, name === chosen));
+  }
+  const said = (value) => (value === null ? "" : value.toFixed(3));
+  const signed = (value) => (value > 0 ? "+" : "") + value.toFixed(3);
+
+  // --- the plots of all arms ----------------------------------------------------------------------
+
+  function drawArms() {
+    const measure = $("measure").value;
+    const title = measure + (lower.has(measure) ? " (less is better)" : "");
+    const summaries = arms.map((arm) => arm.summary[measure]);
+    const error = {
+      type: "data", symmetric: false, color: "#8a97a6", thickness: 1.5, width: 5,
+      array: summaries.map((each) => (each.high === null ? 0 : each.high - each.mean)),
+      arrayminus: summaries.map((each) => (each.low === null ? 0 : each.mean - each.low)),
+    };
+    Plotly.react("quality", [{
+      type: "scatter", mode: "markers", x: summaries.map((each) => each.mean), y: arms.map((arm) => arm.name),
+      error_x: error, marker: { size: 10, color: better }, hovertemplate: "%{y}: %{x:.3f}<extra></extra>",
+    }], {
+      font, title: { text: title + " per arm", font: { size: 14 } }, margin: { l: 10, r: 20, t: 40, b: 40 },
+      xaxis: { gridcolor: "#e7ebf0" }, yaxis: { automargin: true, autorange: "reversed", type: "category" },
+    }, config);
+    const timed = arms.filter((arm) => arm.p50_ms !== null);
+    Plotly.react("latency", [{
+      type: "scatter", mode: "markers+text", x: timed.map((arm) => arm.p50_ms),
+      y: timed.map((arm) => arm.summary[measure].mean), text: timed.map((arm) => arm.name),
+      textposition: "top center", cliponaxis: false, marker: { size: 10, color: better },
+      customdata: timed.map((arm) => arm.p95_ms),
+      hovertemplate: "%{text}: %{y:.3f}, p50 %{x:.1f} ms, p95 %{customdata:.1f} ms<extra></extra>",
+    }], {
+      font, title: { text: title + " against milliseconds (p50)", font: { size: 14 } },
+      margin: { l: 10, r: 40, t: 40, b: 40 }, xaxis: { rangemode: "tozero", gridcolor: "#e7ebf0", automargin: true },
+      yaxis: { automargin: true, gridcolor: "#e7ebf0" },
+    }, config);
+  }
+
+  // --- queries ------------------------------------------------------------------------------------
+
+  function moves() {
+    const measure = $("measure").value, sign = lower.has(measure) ? -1 : 1;
+    const before = byName.get($("from").value).values[measure], after = byName.get($("to").value).values[measure];
+    return data.questions
+      .map((question, at) => {
+        const from = before[at], to = after[at];
+        return { question, number: at + 1, from, to, move: to - from, gain: sign * (to - from) };
+      })
+      .filter((each) => each.from !== null && each.to !== null)
+      .sort((a, b) => a.gain - b.gain);
+  }
+
+  function drawMoves() {
+    const found = moves(), changed = found.filter((each) => each.gain !== 0);
+    const worseCount = changed.filter((each) => each.gain < 0).length;
+    $("count").textContent = `${worseCount} worse, ${changed.length - worseCount} better, ` +
+      `${found.length - changed.length} the same`;
+    Plotly.react("moves", [{
+      type: "bar", x: changed.map((_, at) => at + 1), y: changed.map((each) => each.move),
+      customdata: changed.map((each) => each.number),
+      text: changed.map((each) => signed(each.move)), textposition: "none",
+      marker: { color: changed.map((each) => (each.gain < 0 ? worse : better)) },
+      hovertemplate: "query %{customdata}: %{text}<extra></extra>",
+    }], {
+      font, title: { text: `${$("measure").value}: ${$("to").value} minus ${$("from").value}`, font: { size: 14 } },
+      margin: { l: 10, r: 20, t: 40, b: 10 }, bargap: 0.15, xaxis: { visible: false },
+      yaxis: { automargin: true, gridcolor: "#e7ebf0", zerolinecolor: same },
+    }, config);
+    const which = $("which").value;
+    const wanted = {
+      worse: (each) => each.gain < 0, better: (each) => each.gain > 0, changed: (each) => each.gain !== 0,
+      all: () => true,
+    }[which];
+    const rows = found.filter(wanted);
+    if (which === "better") rows.reverse();
+    $("moved").tBodies[0].replaceChildren(...rows.map((each) => {
+      const row = element("tr");
+      const number = each.number;
+      row.dataset.query = number;
+      row.tabIndex = 0;
+      row.append(
+        element("td", number), element("td", each.question.query, "text"), element("td", each.question.category ?? ""),
+        element("td", said(each.from)), element("td", said(each.to)),
+        element("td", signed(each.move), each.gain < 0 ? "worse" : each.gain > 0 ? "better" : ""),
+      );
+      row.addEventListener("click", () => go(number));
+      row.addEventListener("keydown", (event) => { if (event.key === "Enter") go(number); });
+      return row;
+    }));
+  }
+
+  // --- one query ----------------------------------------------------------------------------------
+
+  function results(arm, at) {
+    const question = data.questions[at], side = element("div");
+    side.append(element("h3", arm.name));
+    if (arm.failed[at] !== null) side.append(element("p", `failed: ${arm.failed[at]}`, "worse"));
+    if (arm.incomplete[at] !== null) side.append(element("p", `may lack hits: ${arm.incomplete[at]}`, "worse"));
+    const list = element("ol"), noise = new Set(question.noise ?? []);
+    for (const [place, found] of arm.found[at].entries()) {
+      const id = data.ids[found];
+      const gain = Object.hasOwn(question.relevant, id) ? question.relevant[id] : 0;
+      const line = element("li", undefined, gain > 0 ? "relevant" : noise.has(id) ? "noise" : "");
+      line.append(element("span", id, "id"));
+      if (gain > 0) line.append(element("span", gain > 1 ? `relevant, ${gain}` : "relevant", "mark"));
+      if (id === question.authority) line.append(element("span", "authority", "mark"));
+      if (noise.has(id)) line.append(element("span", "noise", "mark bad"));
+      line.append(element("span", data.texts[arm.shown[at][place]] ?? "", "snippet"));
+      list.append(line);
+    }
+    side.append(list);
+    return side;
+  }
+
+  function show(number) {
+    const at = number - 1, question = data.questions[at];
+    if (!question) return;
+    $("detail").hidden = false;
+    $("detail-title").textContent = `Query ${number}`;
+    $("detail-query").textContent = question.query;
+    const judged = Object.entries(question.relevant).map(([id, gain]) => (gain === 1 ? id : `${id} (${gain})`));
+    const parts = [`Judged relevant: ${judged.join(", ")}.`];
+    if (question.authority) parts.push(`Authority: ${question.authority}.`);
+    if (question.noise) parts.push(`Noise: ${question.noise.join(", ")}.`);
+    if (question.category) parts.push(`Category: ${question.category}.`);
+    if (question.filter) parts.push(`Filter: ${JSON.stringify(question.filter)}.`);
+    $("detail-judged").textContent = parts.join(" ");
+    for (const side of ["from", "to"]) {
+      $(`detail-${side}`).replaceChildren(...results(byName.get($(side).value), at).childNodes);
+    }
+    const measures = Object.keys(arms[0].values).filter((name) => arms[0].values[name][at] !== null);
+    const head = element("tr");
+    head.append(...["arm", ...measures].map((name) => element("th", name)));
+    $("detail-arms").tHead.replaceChildren(head);
+    $("detail-arms").tBodies[0].replaceChildren(...arms.map((arm) => {
+      const row = element("tr");
+      row.append(element("th", arm.name), ...measures.map((name) => element("td", said(arm.values[name][at]))));
+      return row;
+    }));
+    for (const row of $("moved").tBodies[0].rows) row.classList.toggle("chosen", Number(row.dataset.query) === number);
+  }
+
+  function go(number) {
+    if (location.hash === `#query-${number}`) fromHash();
+    else location.hash = `query-${number}`;
+  }
+  function fromHash() {
+    const found = /^#query-(\d+)$/.exec(location.hash);
+    if (!found) return;
+    show(Number(found[1]));
+    $("detail").scrollIntoView({ block: "start" });
+  }
+  function refresh() {
+    drawMoves();
+    const found = /^#query-(\d+)$/.exec(location.hash);
+    if (found) show(Number(found[1]));
+  }
+
+  const names = arms.map((arm) => arm.name);
+  options($("measure"), Object.keys(arms[0].summary), data.headline);
+  options($("from"), names, names[0]);
+  const mean = (arm) => arm.summary[data.headline].mean;
+  const best = arms.slice(1).reduce((a, b) => (a && mean(a) >= mean(b) ? a : b), undefined);
+  options($("to"), names, (best ?? arms[0]).name);
+  drawArms();
+  refresh();
+  $("moves").on("plotly_click", (event) => go(event.points[0].customdata));
+  $("measure").addEventListener("change", () => { drawArms(); refresh(); });
+  for (const id of ["from", "to", "which"]) $(id).addEventListener("change", refresh);
+  window.addEventListener("hashchange", fromHash);
+  fromHash();
+})();

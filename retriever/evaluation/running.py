@@ -1,0 +1,275 @@
+"""Running an evaluation: every query through every arm, and what it comes to.
+
+Rule: a query that fails in an arm is one query that failed in that arm: it counts there, and the evaluation goes on.
+The arms take turns at being first, since the first to see a query pays for what is remembered afterwards.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from fields.errors import InvalidInput
+from retriever.client import Retriever
+from retriever.errors import RetrieverError, ServerError
+from retriever.evaluation.arms import Arm, Target, arms_of, target_of
+from retriever.evaluation.budgets import budgets
+from retriever.evaluation.golden import Golden, Question
+from retriever.evaluation.measures import better, intervals, measured
+from retriever.evaluation.report import ArmResult, Difference, Report
+from retriever.evaluation.tuning import check_tunable
+from retriever.evaluation.tuning import tune as tuned
+from retriever.memory.store import MemoryStore
+from retriever.queries import check_bool, check_int
+from retriever.rerankers import Reranker
+
+__all__ = ["KS", "WINDOW", "evaluate"]
+
+KS = (1, 3, 5, 10)
+WINDOW = 20
+NAMED = 10  # ids that a note names
+
+
+def evaluate(
+    searched: Retriever | MemoryStore,
+    golden: Golden,
+    *,
+    ks: Sequence[int] = KS,
+    authority_window: int = WINDOW,
+    arms: Sequence[str] | None = None,
+    rerank: Reranker | None = None,
+    document_field: str | None = None,
+    tune: bool = False,
+    compare: Mapping[str, Any] | None = None,
+    on_query: Callable[[int], Any] | None = None,
+) -> Report:
+    """How well an index or a memory answers golden queries, in several ways. Reads only; counts no read.
+
+    ks: of nDCG@k, R@k, P@k, Hit@k and noise@k. authority_window: how far down the authority document is looked for.
+    arms: of vector, text, rrf, linear, append and, of a memory, memory, memory-no-guaranteed; all that can run unless
+        said. Differences are to the first of them.
+    rerank: runs every arm a second time, reranked.
+    document_field: of an index whose documents are parts of larger ones: the field that names the whole. The golden ids
+        are of wholes then, and of one whole the best part counts.
+    tune: also looks for alpha, RRF weights and depth on about half of the queries, and reports them on the others.
+    compare: an older report, from ``read_report``. on_query: told how many queries are done.
+    A query that fails counts 0 and is listed. Each arm asks for max(ks and authority_window) documents.
+    Raises InvalidInput for what cannot be evaluated, MissingExtra without the extra ``eval``, ServerError.
+    """
+    if not isinstance(golden, Golden):
+        raise InvalidInput(f"golden: a Golden expected, from read_golden, not {golden!r:.80}")
+    cuts = _cuts(ks)
+    check_int("authority_window", authority_window, 1_000)
+    check_bool("tune", tune)
+    if rerank is not None and not callable(rerank):
+        raise InvalidInput(f"rerank: a function (text, hits) expected, not {rerank!r:.80}")
+    target = target_of(searched, document_field)
+    chosen, notes = arms_of(target, arms, rerank)
+    if tune:
+        check_tunable(target, golden.questions)
+    intervals([[0.0, 1.0]])  # a missing package is said now, not after the last query
+    size = target.documents()
+    if not size:
+        raise InvalidInput(f"{target.name} is empty: there is nothing to find")
+    notes = [*golden.notes, *notes, *_unknown(target, golden.questions)]
+
+    wanted = max(*cuts, authority_window)
+    logs = _asked(golden.questions, chosen, wanted, on_query)
+    results = tuple(_result(log, golden.questions, cuts, authority_window) for log in logs)
+    if all(len(each.failed) == len(golden.questions) for each in results):
+        raise ServerError(f"every query failed in every arm; the first: {next(iter(results[0].failed.values()))}")
+    headline = f"nDCG@{max(cuts)}"
+    report = Report(
+        when=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        target=target.name,
+        size=size,
+        golden=golden.source,
+        ks=cuts,
+        authority_window=authority_window,
+        wanted=wanted,
+        headline=headline,
+        questions=golden.questions,
+        arms=results,
+        differences=_differences([(each, against) for each, against in _pairs(results)]),
+        texts=tuple(logs[0].pool),
+    )
+    if target.has_words and target.has_vectors:
+        report = replace(report, budgets=budgets(target, golden.questions))
+    if tune:
+        report = replace(report, tuning=tuned(target, golden.questions, wanted, max(cuts)))
+    if compare is not None:
+        older, said = _compared(report, compare)
+        report = replace(report, compared=older, compared_with=f"{compare.get('when')}, {compare.get('target')}")
+        notes += said
+    return replace(report, notes=tuple(notes))
+
+
+def _cuts(ks: Sequence[int]) -> tuple[int, ...]:
+    cuts = tuple(sorted(set(ks)))
+    if not cuts:
+        raise InvalidInput("ks: at least one k")
+    for k in cuts:
+        check_int("k", k, 1_000)
+    return cuts
+
+
+def _unknown(target: Target, questions: Sequence[Question]) -> list[str]:
+    """What the golden queries name and the target does not have."""
+    named = list(dict.fromkeys(id for each in questions for id in (*each.relevant, *each.noise)))
+    missing = set(target.unknown(named))
+    answers = {id: None for each in questions for id, gain in each.relevant.items() if gain}  # an ordered set
+    notes = []
+    for ids, what in (
+        (list(answers), "that should be found"),
+        ([id for id in named if id not in answers], "that should not be found"),
+    ):
+        lost = [id for id in ids if id in missing]
+        if lost:
+            more = ", ..." if len(lost) > NAMED else ""
+            said = f"{', '.join(map(repr, lost[:NAMED]))}{more}"
+            notes.append(f"{len(lost)} of {len(ids)} ids {what} are not in {target.name}: {said}")
+    return notes
+
+
+# --- asking ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Log:
+    """What one arm answered. pool: text -> its number, of all arms: they mostly find the same."""
+
+    arm: Arm
+    pool: dict[str, int] = field(default_factory=dict)
+    rankings: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    incomplete: dict[str, str] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    shown: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def ask(self, question: Question, wanted: int) -> None:
+        """Ask one query, and remember what became of it."""
+        begun = time.perf_counter()
+        try:
+            answer = self.arm.ask(question, wanted)
+        except Exception as error:  # the user's reranker or embedder may raise anything
+            self.failed[question.id] = _why(error)
+            return
+        self.seconds.append(time.perf_counter() - begun)
+        ids = answer.ids[:wanted]
+        self.rankings[question.id] = ids
+        self.shown[question.id] = tuple(self.pool.setdefault(answer.texts[id], len(self.pool)) for id in ids)
+        if not answer.complete:
+            self.incomplete[question.id] = "; ".join(answer.reasons)
+
+
+def _why(error: Exception) -> str:
+    return str(error) if isinstance(error, RetrieverError) else f"{type(error).__name__}: {error}"
+
+
+def _asked(
+    questions: Sequence[Question], arms: Sequence[Arm], wanted: int, on_query: Callable[[int], Any] | None
+) -> list[_Log]:
+    for arm in arms:  # models are loaded and connections made before anything is timed
+        _Log(arm).ask(questions[0], wanted)
+    pool: dict[str, int] = {}
+    logs = [_Log(arm, pool) for arm in arms]
+    for done, question in enumerate(questions):
+        first = done % len(logs)
+        for log in (*logs[first:], *logs[:first]):
+            log.ask(question, wanted)
+        if on_query is not None:
+            on_query(done + 1)
+    return logs
+
+
+# --- counting -------------------------------------------------------------------------------------
+
+
+def _result(log: _Log, questions: Sequence[Question], ks: Sequence[int], window: int) -> ArmResult:
+    values = measured(questions, log.rankings, ks=ks, window=window, failed=log.failed)
+    summary = dict(zip(values, intervals([list(each.values()) for each in values.values()]), strict=True))
+    p50, p95 = (float(np.percentile(log.seconds, at)) * 1000 if log.seconds else None for at in (50, 95))
+    return ArmResult(
+        log.arm.name,
+        log.arm.what,
+        log.arm.reranked,
+        values,
+        summary,
+        p50,
+        p95,
+        dict(log.failed),
+        dict(log.incomplete),
+        dict(log.rankings),
+        dict(log.shown),
+    )
+
+
+def _pairs(arms: Sequence[ArmResult]) -> list[tuple[ArmResult, ArmResult]]:
+    """Each arm and the first; each reranked one and itself without."""
+    first = arms[0]
+    plain = {arm.name: arm for arm in arms if not arm.reranked}
+    pairs = [(arm, first) for arm in arms[1:] if not arm.reranked]
+    return pairs + [(arm, plain[arm.name.removesuffix("+rerank")]) for arm in arms if arm.reranked]
+
+
+def _differences(pairs: Sequence[tuple[ArmResult, ArmResult]]) -> tuple[Difference, ...]:
+    named = [(arm.name, against.name, name) for arm, against in pairs for name in arm.values]
+    samples = [
+        [value - against.values[name][id] for id, value in arm.values[name].items()]
+        for arm, against in pairs
+        for name in arm.values
+    ]
+    return _told(named, samples)
+
+
+def _told(named: Sequence[tuple[str, str, str]], samples: Sequence[Sequence[float]]) -> tuple[Difference, ...]:
+    return tuple(
+        Difference(
+            arm,
+            against,
+            measure,
+            interval,
+            sum(better(measure, each) for each in sample),
+            sum(better(measure, -each) for each in sample),
+        )
+        for (arm, against, measure), sample, interval in zip(named, samples, intervals(samples), strict=True)
+    )
+
+
+def _compared(report: Report, older: Mapping[str, Any]) -> tuple[tuple[Difference, ...], list[str]]:
+    """This report minus an older one, on the queries that both judge alike; and what could not be compared."""
+    try:
+        before = {each["id"]: each["relevant"] for each in older["questions"]}
+        theirs = {arm["name"]: arm["values"] for arm in older["arms"]}
+    except (KeyError, TypeError) as error:
+        raise InvalidInput(f"compare: no report of `retriever eval`: {error!r}") from None
+    now = {question.id: dict(question.relevant) for question in report.questions}
+    both = [id for id in now if before.get(id) == now[id]]
+    notes = []
+    for count, what in (
+        (sum(id not in before for id in now), "of the queries are new"),
+        (sum(id not in now for id in before), "of the older report's queries are no longer asked"),
+        (sum(id in before and before[id] != now[id] for id in now), "of the queries are judged otherwise now"),
+    ):
+        if count:
+            notes.append(f"compared: {count} {what}; they are not in the comparison")
+    arms = {arm.name: arm.values for arm in report.arms}
+    lone = sorted(arms.keys() ^ theirs.keys())
+    if lone:
+        notes.append(f"compared: arms of one report alone: {', '.join(lone)}")
+    named, samples = [], []
+    for arm in (each for each in arms if each in theirs):
+        for measure in (each for each in arms[arm] if each in theirs[arm]):
+            ours, old = arms[arm][measure], theirs[arm][measure]
+            ids = [id for id in both if id in ours and id in old]
+            if ids:
+                named.append((arm, "before", measure))
+                samples.append([ours[id] - old[id] for id in ids])
+    if not samples:
+        notes.append("compared: the two reports have nothing in common")
+    return _told(named, samples), notes

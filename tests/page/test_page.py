@@ -1,0 +1,128 @@
+"""The page of a report as a person uses it: its numbers, a click to a query, and nothing else happens."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.evaluation_reports import HOSTILE, report
+
+
+class Opened:
+    """A page in the browser, and all that it said and asked for."""
+
+    def __init__(self, browser, path):
+        self.page = browser.new_page(viewport={"width": 1280, "height": 900})
+        self.said, self.asked = [], []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.set_default_timeout(10_000)
+        self.page.goto(path.as_uri())
+
+    def text(self, selector):
+        return self.page.locator(selector).first.text_content()
+
+    def shown(self):
+        """Numbers of the queries in the list."""
+        return self.page.eval_on_selector_all("#moved tbody tr", "rows => rows.map(row => Number(row.dataset.query))")
+
+    def bars(self):
+        """The queries of the bars of the plot, in their order."""
+        return self.page.evaluate("document.getElementById('moves').data[0].customdata")
+
+
+@pytest.fixture
+def made():
+    return report()
+
+
+@pytest.fixture
+def opened(browser, made, tmp_path):
+    """The page of ``made``; afterwards it has said nothing and asked for nothing but itself."""
+    path = tmp_path / "report.html"
+    path.write_text(made.html(), encoding="utf-8")
+    opened = Opened(browser, path)
+    yield opened
+    said, asked, hit = opened.said, opened.asked, opened.page.evaluate("window.hit")
+    opened.page.close()
+    assert (said, asked, hit) == ([], [path.as_uri()], None)
+
+
+def test_the_numbers_are_those_of_the_report(opened, made):
+    """Table and plots show the means, the intervals and the milliseconds that were measured."""
+    for arm in made.arms:
+        cell = opened.text(f"td[data-arm='{arm.name}'][data-measure='nDCG@3'] b")
+        assert cell == f"{arm.summary['nDCG@3'].mean:.3f}"
+    quality = opened.page.evaluate("document.getElementById('quality').data[0]")
+    assert quality["y"] == ["vector", "linear"]
+    assert quality["x"] == pytest.approx([arm.summary["nDCG@3"].mean for arm in made.arms])
+    summary = made.arms[0].summary["nDCG@3"]
+    assert quality["error_x"]["array"][0] == pytest.approx(summary.high - summary.mean)
+    latency = opened.page.evaluate("document.getElementById('latency').data[0]")
+    assert latency["x"] == [10, 20]
+    assert latency["text"] == ["vector", "linear"]
+    assert opened.page.locator("#quality svg.main-svg").count() > 0
+
+
+def test_another_measure_is_drawn(opened, made):
+    """Choosing a measure draws all three plots by it."""
+    opened.page.select_option("#measure", "MRR")
+    quality = opened.page.evaluate("document.getElementById('quality').data[0].x")
+    assert quality == pytest.approx([arm.summary["MRR"].mean for arm in made.arms])
+    assert opened.page.evaluate("document.getElementById('moves').data[0].y") == pytest.approx([-0.5, -0.5, 0.5])
+
+
+def test_a_person_sees_which_queries_got_worse(opened):
+    """The list is of the worse ones first; better, changed and all can be chosen, and the arms turned round."""
+    assert opened.text("#count") == "2 worse, 1 better, 0 the same"
+    assert opened.shown() == [3, 2]  # from .63 to 0, from 1 to .63
+    opened.page.select_option("#which", "better")
+    assert opened.shown() == [1]
+    opened.page.select_option("#which", "all")
+    assert opened.shown() == [3, 2, 1] == opened.bars()
+    opened.page.select_option("#which", "worse")
+    opened.page.select_option("#from", "linear")
+    opened.page.select_option("#to", "vector")
+    assert opened.shown() == [1]
+
+
+def test_a_click_on_a_line_leads_to_the_query(opened):
+    """It shows the query's text as text, what both arms found, with its judgements, and why one failed."""
+    assert not opened.page.locator("#detail").is_visible()
+    opened.page.locator("#moved tbody tr[data-query='2']").click()
+    assert opened.page.url.endswith("#query-2")
+    assert opened.text("#detail-title") == "Query 2"
+    assert opened.text("#detail-query") == HOSTILE
+    found = opened.page.eval_on_selector_all("#detail-to li", "all => all.map(each => each.firstChild.textContent)")
+    assert found == ["x", "c"]
+    assert opened.text("#detail-to li.relevant .mark") == "relevant"
+    assert opened.text("#detail-to li.relevant .snippet") == f"the text of c {HOSTILE}"
+    opened.page.locator("#moved tbody tr[data-query='3']").press("Enter")
+    assert opened.text("#detail-to p") == "failed: ValueError: no <i>luck</i>"
+    opened.page.go_back()
+    assert opened.text("#detail-title") == "Query 2"
+
+
+def test_a_click_on_a_bar_leads_to_the_query(opened):
+    """The bars are queries too: the last one is the one that got better."""
+    opened.page.locator("#moves").scroll_into_view_if_needed()
+    box = opened.page.locator("#moves .bars .point").last.bounding_box()
+    place = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    opened.page.mouse.move(*place)
+    assert opened.text("#moves .hovertext") == "query 1: +0.520"  # plotly clicks what it has under the mouse
+    opened.page.mouse.click(*place)
+    opened.page.wait_for_url("**#query-1")
+    assert opened.text("#detail-query") == "which boat is first"
+    marks = opened.page.eval_on_selector_all("#detail-from li .mark", "all => all.map(each => each.textContent)")
+    assert marks == ["noise", "relevant, 2", "authority"]
+
+
+def test_a_link_to_a_query_opens_it(browser, made, tmp_path):
+    """A page's address with a query's number shows that query at once; one that is not there shows none."""
+    path = tmp_path / "report.html"
+    path.write_text(made.html(), encoding="utf-8")
+    for anchor, visible in (("#query-3", True), ("#query-99", False)):
+        page = browser.new_page()
+        page.goto(path.as_uri() + anchor)
+        assert page.locator("#detail").is_visible() is visible
+        page.close()
