@@ -155,7 +155,7 @@ def evaluate(
             document_field=document_field,
             tune=tune,
             compare=older,
-            on_query=lambda done: tell(done, f"{done:,} of {len(asked.questions):,} queries"),
+            on_query=lambda done: tell(done, _done(done, len(asked.questions), tune)),
         )
     paths = report.write(output)
     if as_json:
@@ -298,6 +298,13 @@ def _cuts(k: str) -> tuple[int, ...]:
     if not all(part.isdecimal() and 1 <= int(part) <= 1000 for part in parts):
         raise typer.BadParameter(f"numbers from 1 to 1000 with commas between, not {k!r}", param_hint="--k")
     return tuple(map(int, parts))
+
+
+def _done(queries: int, of: int, tune: bool) -> str:
+    """How far it is; what comes after the last query takes a while too."""
+    if queries < of:
+        return f"{queries:,} of {of:,} queries"
+    return "the equal-budget table, and tuning" if tune else "the equal-budget table"
 
 
 def _print(report: Report) -> None:

@@ -7,6 +7,7 @@ from retriever.memory.chunks import Chunk
 from retriever.memory.keeping import CLEAR
 from retriever.memory.materials import Note
 from retriever.memory.policy import Policy
+from retriever.memory.roots import Roots
 from retriever.memory.store import AsyncMemoryStore, MemoryStore
 
-__all__ = ["CLEAR", "AsyncMemoryStore", "Chunk", "MemoryStore", "Note", "Policy"]
+__all__ = ["CLEAR", "AsyncMemoryStore", "Chunk", "MemoryStore", "Note", "Policy", "Roots"]

@@ -9,7 +9,7 @@ first generation point to the newest finished one.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from fields.names import stamp_field
@@ -59,12 +59,15 @@ class Rebuilt:
     failed: tuple[Failure, ...]
 
 
-def inherit(live: Live) -> Plan[None]:
-    """Declare the fields of the user's that the namespace was made with: by this model's newest generation, or any."""
-    yield from index.when_loaded(lambda _: _inherit(live), WAIT_S)
+def inherit(live: Live, unsaid: Collection[str]) -> Plan[None]:
+    """Declare what the namespace was made with, by this model's newest generation, else by the newest of all.
+
+    unsaid: which of "fields" (the user's), "vector", "analysis" the user left open. Nothing, for a new namespace.
+    """
+    yield from index.when_loaded(lambda _: _inherit(live, unsaid), WAIT_S)
 
 
-def _inherit(live: Live) -> Plan[None]:
+def _inherit(live: Live, unsaid: Collection[str]) -> Plan[None]:
     schema = live.schema
     first = yield from _stored(schema)
     if "schema" not in first or first.get("layout") != str(LAYOUT):
@@ -78,8 +81,14 @@ def _inherit(live: Live) -> Plan[None]:
             made.append((stored.get("embedder"), Schema.from_json(numbered.name, stored["schema"])))
     if made:
         theirs = next((each for embedder, each in made if embedder == live.embedder), made[0][1])
-        fields = [*schema.fields, *(each for each in theirs.fields if each.name not in schema.by_name)]
-        live.schema = Schema(schema.name, fields, schema.vector, schema.analysis, schema.prefix)
+        fields = [*schema.fields]
+        if "fields" in unsaid:
+            fields += [each for each in theirs.fields if each.name not in schema.by_name]
+        vector = schema.vector
+        if "vector" in unsaid:  # but for its name, which a generation numbers, and its length, which the embedder says
+            vector = replace(theirs.vector, name=vector.name, dims=vector.dims)
+        analysis = theirs.analysis if "analysis" in unsaid else schema.analysis
+        live.schema = Schema(schema.name, fields, vector, analysis, schema.prefix)
 
 
 def choose(live: Live) -> Plan[Generations]:

@@ -135,7 +135,7 @@ def _tool(
     return mark
 
 
-Question = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
+Question = Annotated[str, Field(min_length=1, max_length=MAX_TEXT, pattern=r"\S")]  # something that is no blank
 DocId = Annotated[str, Field(min_length=1, max_length=1_000, description="Id of a document, as chunks name it.")]
 ChunkIndex = Annotated[int, Field(ge=0, le=2**31 - 1, description="Place of a chunk in its document, from 0.")]
 Tag = Annotated[str, Field(min_length=1, max_length=4_096)]

@@ -95,8 +95,9 @@ class MemoryStore:
 
         url: of a server; None starts the embedded engine on the user's data directory, or on RETRIEVER_HOME.
         namespace: any non-empty string. embed: texts -> vectors; a name makes another model's index an error.
-        fields: TAG, NUMERIC or Stored fields of your own, which metadata may then set and filters use; those that the
-            namespace was made with unless said. Others than those need ``rebuild_index()``.
+        fields: TAG, NUMERIC or Stored fields of your own, which metadata may then set and filters use. Like vector and
+            analysis those that the namespace was made with, unless said; others need ``rebuild_index()``, and another
+            analysis another namespace.
         user, agent, session: whose memory this is; None does not look. policy: the weights, see ``Policy``.
         fusion: of the two channels, ``Linear(alpha=0.3)`` unless said: words are the better channel for what people
             said, and meaning finds what words miss.
@@ -105,7 +106,8 @@ class MemoryStore:
         rules: which sources hold which kind of knowledge, ``[("^notes/", "principle"), *RULES]``: a regular expression
             and a kind each, from the top; see ``retriever.memory.sources``.
         archive: the file of what is forgotten; ``archive/chunks_archive.jsonl`` beside the embedded engine's data.
-        vector: its metric and algorithm; FLAT in the embedded engine (exact, and quick to start), else HNSW.
+        vector: its metric and algorithm; for a new namespace FLAT in the embedded engine (exact, and quick to start),
+            else HNSW.
         Raises InvalidInput, SchemaMismatch for a namespace made otherwise, NotSupported, ServerError.
         """
         server, address, default = _server(url)
@@ -115,8 +117,9 @@ class MemoryStore:
             schema = schema_of(names, fields or (), vector or default, Analysis() if analysis is None else analysis)
             retriever = Retriever.connect(address, schema, embed=embed, rerank=rerank, cluster=cluster)
             memory = _memory(retriever, names, scope, policy, fusion, context, archive, rerank, rules)
-            if fields is None:
-                retriever._run("memory.open", rebuilding.inherit(retriever._live))
+            unsaid = _unsaid(fields=fields, vector=vector, analysis=analysis)
+            if unsaid:
+                retriever._run("memory.open", rebuilding.inherit(retriever._live, unsaid))
             found = retriever._run("memory.open", rebuilding.choose(retriever._live))
             _settle(retriever, found)
             if found.ready:
@@ -405,6 +408,10 @@ class MemoryStore:
         return self._retriever._run(f"memory.{name}", plan)
 
 
+def _unsaid(**given: object) -> list[str]:
+    return [name for name, value in given.items() if value is None]
+
+
 def _settle(retriever: Retriever | AsyncRetriever, found: Generations) -> None:
     """Let the retriever work on the generation that was chosen for it."""
     live = retriever._live
@@ -572,8 +579,9 @@ class AsyncMemoryStore:
             schema = schema_of(names, fields or (), vector or default, Analysis() if analysis is None else analysis)
             retriever = AsyncRetriever.connect(address, schema, embed=embed, rerank=rerank, cluster=cluster)
             memory = _memory(retriever, names, scope, policy, fusion, context, archive, rerank, rules)
-            if fields is None:
-                await retriever._run("memory.open", rebuilding.inherit(retriever._live))
+            unsaid = _unsaid(fields=fields, vector=vector, analysis=analysis)
+            if unsaid:
+                await retriever._run("memory.open", rebuilding.inherit(retriever._live, unsaid))
             found = await retriever._run("memory.open", rebuilding.choose(retriever._live))
             _settle(retriever, found)
             if found.ready:

@@ -171,6 +171,21 @@ async def test_fields_that_are_not_said_are_those_of_the_namespace(remember):
     assert not ready(await remember(embed=OLD, fields=[])), "said to be none: that is another index"
 
 
+async def test_a_vector_and_an_analysis_that_are_not_said(remember):
+    """They too are those of the namespace, so that a command opens what a program made."""
+    store = await remember(embed=OLD, vector=Vector(algorithm="FLAT", metric="L2"), analysis=Analysis("german"))
+    await store.ingest(note("die Katzen", "r"))
+    other = await remember(embed=OLD, vector=None)
+    assert ready(other)
+    assert memory_of(other).live.schema == memory_of(store).live.schema
+    (chunk,) = (await other.search("Katze", reinforce=False)).chunks
+    assert "text" in chunk.channels
+    new = await remember(embed=NEW, vector=None)
+    await new.rebuild_index()
+    vector = memory_of(new).live.schema.vector
+    assert (vector.algorithm, vector.metric, vector.dims) == ("FLAT", "L2", 8)
+
+
 async def test_each_model_has_its_own_fields(remember):
     """Of several generations the fields are those of the newest of the reader's model."""
     old = await filled(remember, 1, fields=[Tag("color")])

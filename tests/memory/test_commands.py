@@ -202,7 +202,7 @@ PLANS = {
     "update_index": lambda m: indexing.update_index(m, stale=True, timeout_s=1.0),
     "index_health": indexing.index_health,
     "open": lambda m: rebuilding.choose(m.live),
-    "open, fields unsaid": lambda m: rebuilding.inherit(m.live),
+    "open, nothing said": lambda m: rebuilding.inherit(m.live, ["fields", "vector", "analysis"]),
     "rebuild_index": lambda m: rebuilding.rebuild(regenerated(m), 1.0),
     "drop_other_generations": lambda m: rebuilding.drop_others(regenerated(m)),
     "stats": indexing.stats,
