@@ -29,7 +29,7 @@ PAGE_PIP := $(PAGE)/bin/python -m pip --disable-pip-version-check
 
 COMPOSE := $(wildcard docker/compose*.yaml)
 
-.PHONY: demo test test-pure test-embedded test-models test-page test-clients test-live test-docker url wheel bench bench-memory quality soak docs check lint types contracts clean
+.PHONY: demo test test-pure test-embedded test-models test-page test-clients test-live test-docker url wheel bench bench-memory bench-mcp quality soak docs check lint types contracts clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/retriever demo
@@ -83,6 +83,9 @@ bench: $(VENV)/.demo
 
 bench-memory: $(VENV)/.dev
 	$(BIN)/python benchmarks/memory.py
+
+bench-mcp: $(VENV)/.dev
+	$(BIN)/python benchmarks/mcp_server.py
 
 quality: $(VENV)/.dev
 	$(BIN)/python benchmarks/quality.py

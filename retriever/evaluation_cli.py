@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +29,7 @@ from retriever.evaluation.page import packages
 from retriever.evaluation.report import Report, read_report
 from retriever.evaluation.running import WINDOW
 from retriever.evaluation.running import evaluate as run_evaluation
-from retriever.memory.chunks import OURS, Names
+from retriever.memory.chunks import Names
 from retriever.memory.named import embedder_named, reranker_named
 from retriever.memory.store import MemoryStore, home
 from retriever.operations.index import search_engine, stored_schema
@@ -249,16 +249,13 @@ def _memory(
                 raise IndexMissing(f"no memory is kept in {home()}; `retriever memory ingest` makes one")
             url = stack.enter_context(EmbeddedServer(home() / "engine"))
         try:
-            schema = _stored(url, Names(namespace).index, cluster)
+            _stored(url, Names(namespace).index, cluster)
         except IndexMissing:
             raise IndexMissing(f"no memory {namespace!r} on this server") from None
         store = MemoryStore.open(
             url,
             namespace=namespace,
             embed=embedder_named(embedder),
-            fields=[each for each in schema.fields if each.name not in OURS],
-            vector=replace(schema.vector, dims=None),
-            analysis=schema.analysis,
             archive=os.devnull,  # nothing is forgotten here
             cluster=cluster,
             **scope,

@@ -300,13 +300,13 @@ def within(
     return kept
 
 
-def _cut(text: str, length: int) -> str:
+def cut(text: str, length: int) -> str:
     """The text, or its beginning, whose end is marked."""
     return text if len(text) <= length else f"{text[: length - 4]} ..."
 
 
 def _short(text: str | None) -> str | None:
-    return None if text is None else _cut(text, _NAME)
+    return None if text is None else cut(text, _NAME)
 
 
 def _left_out(count: int, of: int, what: str, how: str) -> list[str]:
@@ -319,14 +319,14 @@ def _left_out(count: int, of: int, what: str, how: str) -> list[str]:
 def _fields(chunk: Chunk, length: int) -> dict[str, Any]:
     metadata = {**chunk.metadata, **chunk.fields}
     roomy = len(json.dumps(metadata, ensure_ascii=False, default=str)) <= _METADATA
-    tags = [_cut(tag, _TAG) for tag in chunk.tags[:_TAGS]]
+    tags = [cut(tag, _TAG) for tag in chunk.tags[:_TAGS]]
     names = (chunk.source, chunk.section, chunk.speaker)
     whole = len(chunk.content) <= length and roomy and tags == list(chunk.tags)
     return {
         "id": chunk.id,
         "doc_id": chunk.doc_id,
         "chunk_index": chunk.chunk_index,
-        "content": _cut(chunk.content, length),
+        "content": cut(chunk.content, length),
         "truncated": not whole or any(len(name or "") > _NAME for name in names),
         "section": _short(chunk.section),
         "source": _short(chunk.source),
@@ -364,7 +364,7 @@ def _ranked(chunk: Chunk, length: int) -> RankedPiece:
 
 
 def _place(place: tuple[str, int], length: int) -> Place:
-    return Place(doc_id=_cut(place[0], length), chunk_index=place[1])
+    return Place(doc_id=cut(place[0], length), chunk_index=place[1])
 
 
 def room_for(chunks: Sequence[Chunk]) -> int:
@@ -384,7 +384,8 @@ def search_answer(found: Found, *, include_stats: bool, left: int) -> SearchAnsw
     truncated = left > 0 or any(each.truncated for each in chunks)
     notes = _left_out(len(chunks), len(found.chunks) + left, "chunks", "ask for fewer, or narrow the question")
     stats = _search_stats(found, len(chunks), truncated=truncated) if include_stats else None
-    return SearchAnswer(chunks=chunks, stats=stats, truncated=truncated, notes=[*found.reasons, *notes])
+    reasons = [cut(reason, _NAME) for reason in found.reasons[:10]]
+    return SearchAnswer(chunks=chunks, stats=stats, truncated=truncated, notes=[*reasons, *notes])
 
 
 def _search_stats(found: Found, k: int, *, truncated: bool) -> SearchStats:
@@ -431,7 +432,7 @@ def ingest_answer(report: IngestReport) -> IngestAnswer:
     def show(source: Ingested, length: int) -> IngestedSource:
         given = asdict(source)
         return IngestedSource(
-            **given | {"source": _cut(source.source, length), "reason": source.reason and _cut(source.reason, length)}
+            **given | {"source": cut(source.source, length), "reason": source.reason and cut(source.reason, length)}
         )
 
     shown = within(report.sources, show, lengths=(1_000, _NAME, 100))
@@ -470,7 +471,7 @@ def tagged_answer(chunk: Chunk) -> TaggedAnswer:
 
 
 def _failures(failed: Sequence[Failure]) -> tuple[list[FailedChunk], dict[str, Any]]:
-    shown = within(failed, lambda each, length: FailedChunk(id=each.id, reason=_cut(each.reason, length)))
+    shown = within(failed, lambda each, length: FailedChunk(id=each.id, reason=cut(each.reason, length)))
     return shown, {
         "truncated": len(shown) < len(failed),
         "notes": _left_out(len(shown), len(failed), "failures", "the command update-index --json lists all"),
@@ -498,12 +499,12 @@ def forgotten_answer(gone: Sequence[Forgotten], *, dry_run: bool, archive: str) 
             id=chunk.id,
             doc_id=chunk.doc_id,
             chunk_index=chunk.chunk_index,
-            preview=_cut(chunk.content, length),
+            preview=cut(chunk.content, length),
             source=_short(chunk.source),
             knowledge_type=chunk.knowledge_type,
             importance=chunk.importance,
             score=round(each.score, 6),
-            reason=_cut(each.reason, _NAME),
+            reason=cut(each.reason, _NAME),
             deleted=each.deleted,
         )
 
@@ -529,9 +530,9 @@ def health_answer(health: Health) -> HealthAnswer:
     """What was found."""
     findings = [
         HealthFinding(
-            what=_cut(each.what, 2 * _NAME),
+            what=cut(each.what, 2 * _NAME),
             count=each.count,
-            examples=[_cut(example, _NAME) for example in each.examples],
+            examples=[cut(example, _NAME) for example in each.examples],
             advice=each.advice,
         )
         for each in health.findings

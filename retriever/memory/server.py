@@ -23,7 +23,7 @@ from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase
 from mcp_types import ToolAnnotations
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 from valkey.exceptions import ConnectionError as ConnectionLost
 from valkey.exceptions import TimeoutError as AnswerLate
 from valkey.exceptions import ValkeyClusterException, ValkeyError
@@ -46,6 +46,7 @@ MAX_TOP_K = 100
 MAX_RERANKED = 200
 MAX_TEXT = 100_000  # characters of a query, or of a text to embed
 MAX_METADATA = 20_000  # characters of JSON
+MAX_ERROR = 2_000  # characters of an error
 
 INSTRUCTIONS = """\
 A long-term memory that outlives conversations. Ask hybrid_search before you answer from what may have been said,
@@ -108,7 +109,7 @@ _EXPECTED = (RetrieverError, ValkeyError, ValkeyClusterException, OSError)
 
 def _sentence(error: Exception) -> str:
     """What an agent reads: what was wrong, and what to do."""
-    said = discreet(str(error) or type(error).__name__)
+    said = answers.cut(discreet(str(error) or type(error).__name__), MAX_ERROR)
     if isinstance(error, IndexMissing):
         return f"the memory's index is gone ({said}); call again, which makes it anew, then ingest what is missing"
     if isinstance(error, (ConnectionLost, ConnectionError)):
@@ -445,13 +446,18 @@ def _strict(tool: Tool) -> Tool:
     class Arguments(loose):  # type: ignore[misc, valid-type]
         model_config = ConfigDict(title=tool.name, extra="forbid", strict=True, hide_input_in_errors=True)
 
-        @model_validator(mode="before")
+        @model_validator(mode="wrap")
         @classmethod
-        def _no_others(cls, given: Any) -> Any:
-            unknown = [name for name in given if name not in loose.model_fields]
+        def _explained(cls, given: Any, validate: ModelWrapValidatorHandler[Any]) -> Any:
+            unknown = [repr(name) for name in given if name not in loose.model_fields]
             if unknown:
-                raise ValueError(f"unknown argument {', '.join(map(repr, unknown))}; {tool.name} takes {names}")
-            return given
+                said = answers.cut(", ".join(unknown), MAX_ERROR // 2)
+                raise ValueError(f"unknown argument {said}; {tool.name} takes {names}")
+            try:
+                return validate(given)
+            except ValidationError as error:
+                wrong = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+                raise ValueError(answers.cut("; ".join(wrong), MAX_ERROR)) from None
 
     model: type[ArgModelBase] = Arguments
     tool.fn_metadata.arg_model = model

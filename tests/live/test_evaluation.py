@@ -63,7 +63,7 @@ def memory(url, name, raw, tmp_path):
 
 def doc_ids(store):
     """Source -> id of its document."""
-    return {chunk.source: chunk.doc_id for chunk in store.search("at 0", k=20, reinforce=False).chunks}
+    return {chunk.source: chunk.doc_id for chunk in store.search("at 0", k=40, reinforce=False).chunks}
 
 
 def golden(*questions):
@@ -140,6 +140,34 @@ def test_chunks_of_a_memory_are_their_documents(memory):
     assert report.texts[report.arms[0].shown["q"][0]] == "nearer at 0"  # the chunk that it was found by
 
 
+def test_enough_chunks_are_asked_for_to_see_the_documents(memory):
+    """Four results for each document wanted: ten chunks of one document do not hide the next one."""
+    memory.ingest(Note("\n".join(f"many at {at}" for at in range(12)), "many"), split=lines)
+    ids = doc_ids(memory)
+    asked = golden(Question("at 0", {ids["two"]: 1}, id="q"))
+    report = evaluate(memory, asked, arms=["vector"], ks=(1,), authority_window=5)
+    assert set(report.arms[0].rankings["q"]) >= {ids["many"], ids["one"], ids["two"]}
+
+
+def test_the_arms_of_a_memory_differ_in_what_is_guaranteed(memory, monkeypatch):
+    """Both order by memory score and count no read; one has the candidates that are always looked at."""
+    one = golden(Question("at 0", {doc_ids(memory)["one"]: 1}))
+    asked = []
+    real = memory.search
+
+    def search(*args, **given):
+        asked.append(given)
+        return real(*args, **given)
+
+    monkeypatch.setattr(memory, "search", search)
+    for name, guaranteed in (("memory", True), ("memory-no-guaranteed", False)):
+        asked.clear()
+        evaluate(memory, one, arms=[name])
+        first = asked[0]
+        assert (first["memory_rerank"], first["policy"].guaranteed) == (True, guaranteed)
+        assert {given["reinforce"] for given in asked} == {False}
+
+
 def test_the_scope_of_a_memory_holds(memory, url, name, tmp_path):
     """Each arm of a user's store finds that user's chunks and no others."""
     with MemoryStore.open(
@@ -186,6 +214,16 @@ def test_unknown_ids_are_reported(index):
         f"2 of 2 ids that should not be found {there}: 'anka', 'boye'",
     )
     assert values(report, "vector", "R@10") == {"q": 0.5}
+
+
+def test_append_adds_words_behind_the_nearest_within_the_window(index):
+    """Half of the documents asked for are the nearest, in their order; the other half what words find beside."""
+    asked = Question("hawser island jetty at 0", {"jetty": 1}, id="q")
+    report = evaluate(index, golden(asked), arms=["vector", "append"], ks=(1,), authority_window=6)
+    by_name = {arm.name: arm.rankings["q"] for arm in report.arms}
+    assert by_name["vector"] == tuple(WORDS[:6])
+    assert by_name["append"][:3] == tuple(WORDS[:3])
+    assert set(by_name["append"][3:]) == {"hawser", "island", "jetty"}
 
 
 # --- what fails -----------------------------------------------------------------------------------
@@ -316,20 +354,24 @@ def test_the_equal_budget_table_is_per_category(index):
 
 
 def test_the_budget_tells_a_deeper_ranking_from_words_beside(url, name):
-    """The seventieth nearest is recalled by eighty nearest, and by words beside fifty; not by sixty nearest."""
+    """Each way has its own number of results: the 55th and the 70th nearest tell them apart, and words beside."""
     with Retriever.connect(url, schema_of(name), embed=Near()) as docs:
         docs.create_index()
-        docs.upsert(Document(f"d{at}", f"{'zebra' if at == 70 else 'horse'} at {at}") for at in range(100))
-        report = evaluate(docs, golden(Question("zebra at 0", {"d70": 1})), arms=["vector"])
-    assert {each.way: each.recall.mean for each in report.budgets} == {
-        "vector@50": 0,
-        "vector@60": 0,
-        "vector@80": 1,
-        "append 50+10": 1,
-        "rrf@60": 1,
-        "linear@60": 1,
+        docs.upsert(Document(f"d{at}", f"{'zebra' if at == 90 else 'horse'} at {at}") for at in range(100))
+        asked = Question("zebra at 0", {"d0": 1, "d55": 1, "d70": 1, "d90": 1})
+        report = evaluate(docs, golden(asked), arms=["vector"])
+    recalls = {each.way: each.recall.mean for each in report.budgets}
+    assert recalls == {
+        "vector@50": 1 / 4,
+        "vector@60": 2 / 4,
+        "vector@80": 3 / 4,
+        "append 50+10": 2 / 4,  # the 55th is not there, the zebra is
+        "rrf@60": 3 / 4,
+        "linear@60": 3 / 4,
     }
-    assert {each.way: each.difference.mean for each in report.budgets}["append 50+10"] == 1
+    assert {each.way: each.difference.mean for each in report.budgets} == {
+        way: recall - 2 / 4 for way, recall in recalls.items()
+    }
 
 
 def test_tuning_reports_on_queries_that_it_did_not_choose_on(index):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
@@ -263,6 +264,21 @@ async def test_bad_input_is_told(shop, tool, arguments, said):
         refused = await agent.refused(tool, **arguments)
     assert said in refused
     assert refused != f"Error executing tool {tool}"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("rerank", {"chunks": [{"doc_id": 1, "chunk_index": "x", "score": "y"}] * 200}),
+        ("hybrid_search", {"query": "x", "filters": {"f" * 100_000: 1}}),
+        ("hybrid_search", {"query": "x", "u" * 100_000: 1}),
+        ("get_document_chunks", {"doc_id": "d" * 1_000}),
+    ],
+)
+async def test_errors_keep_to_their_size(shop, tool, arguments):
+    """What an agent gave is not given back to it at length."""
+    async with shop.agent() as agent:
+        assert len(await agent.refused(tool, **arguments)) < 2_500
 
 
 async def test_other_keys_of_a_chunk_are_ignored(shop):
@@ -585,6 +601,13 @@ async def test_a_password_is_never_told(shop, caplog):
     for to in ("valkey://bob:hunter2@127.0.0.1:1", shop.url.replace("unix://", "unix://bob:hunter2@")):
         async with shop.agent(to=to) as agent:
             assert "hunter2" not in await agent.refused("get_system_stats")
+
+    def away(texts):
+        raise OSError("no answer from https://bob:hunter2@model.example/v1")
+
+    async with shop.agent(embed=away) as agent:
+        said = await agent.refused("embed", text="x")
+        assert "https://***@model.example/v1" in said
     assert "hunter2" not in caplog.text
 
 
@@ -631,8 +654,12 @@ async def test_a_client_that_goes_leaves_whole_documents(shop, mode):
             tasks.start_soon(lambda: agent.client.call_tool("ingest", {"file_paths": paths}))
             await entered.wait()
             tasks.cancel_scope.cancel()
-            go_on.set()
-        health = await agent.index_health()
+            asyncio.get_running_loop().call_later(0.2, go_on.set)  # when the server has been told
+        await go_on.wait()
+        for _ in range(600):  # until the file under way is written
+            if (health := await agent.index_health())["ok"]:
+                break
+            await anyio.sleep(0.05)
         assert (health["ok"], health["documents"]) == (True, 2)
         assert (await agent.ingest(file_paths=paths))["skipped"] == 2
 
