@@ -14,8 +14,11 @@ import importlib.metadata
 import json
 import multiprocessing
 import os
+import platform
 import random
+import re
 import socket
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -128,16 +131,16 @@ async def _pump(source: asyncio.StreamReader, target: asyncio.StreamWriter, seco
     target.close()
 
 
-def clustered(count: int, seed: int = SEED) -> Matrix:
+def clustered(count: int, seed: int = SEED, dims: int = DIMS) -> Matrix:
     """Vectors around CLUSTERS centres of length 1, each off its centre by a vector of about length 1.
 
     The centres are the same for every seed. Uniformly random vectors would be the wrong test: they
     have no neighbours, and every graph index fails on them as it never does on embeddings.
     """
-    centres = np.random.default_rng(SEED).standard_normal((CLUSTERS, DIMS), dtype=np.float32)
+    centres = np.random.default_rng(SEED).standard_normal((CLUSTERS, dims), dtype=np.float32)
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
     rng = np.random.default_rng([SEED, seed])
-    noise = rng.standard_normal((count, DIMS), dtype=np.float32) / np.float32(np.sqrt(DIMS))
+    noise = rng.standard_normal((count, dims), dtype=np.float32) / np.float32(np.sqrt(dims))
     return np.asarray(centres[rng.integers(CLUSTERS, size=count)] + noise, dtype=np.float32)
 
 
@@ -339,6 +342,40 @@ def verdict(value: float, *, most: float | None = None, least: float | None = No
         return f"<= {most:g}{unit} {'met' if value <= most else 'MISSED'}"
     assert least is not None
     return f">= {least:g}{unit} {'met' if value >= least else 'MISSED'}"
+
+
+# --- pages of the manual --------------------------------------------------------------------------
+
+BEGIN, END = "<!-- the last run: generated -->\n", "<!-- end of the last run -->\n"
+
+
+def machine() -> str:
+    """Processor, cores, memory and system, as far as they tell."""
+    with contextlib.suppress(OSError):
+        names = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+        return f"{os.cpu_count()} cores of {names[0]}, {memory:.0f} GB, {platform.system()} {platform.machine()}"
+    return f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
+
+
+def command_line() -> str:
+    """What was typed, without folders."""
+    return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+
+
+def as_markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def write_page(page: Path, generated: str) -> None:
+    """Put what a run found between the marks of a page; all else stays."""
+    text = page.read_text("utf-8")
+    head, found, rest = text.partition(BEGIN)
+    _, ended, tail = rest.partition(END)
+    if not found or not ended:
+        raise SystemExit(f"{page} has no place for a run: the lines {BEGIN.strip()} and {END.strip()}")
+    page.write_text(f"{head}{BEGIN}\n{generated.strip()}\n\n{END}{tail}", "utf-8")
 
 
 # --- peers ----------------------------------------------------------------------------------------

@@ -98,7 +98,11 @@ def sides_of(
         return pipe.execute()
 
     def unseen(at: int) -> Any:
-        cold._live.frequencies.clear()
+        # What is known of the whole collection stays: it is asked for once a minute, whatever the words.
+        known = cold._live.frequencies
+        whole = {"": known[""]} if "" in known else {}
+        known.clear()
+        known.update(whole)
         return cold.retrieve(text=texts[at], vector=rows[at], k=K)
 
     return {

@@ -75,9 +75,11 @@ def _inherit(live: Live, unsaid: Collection[str]) -> Plan[None]:
     gone = _dropped(first)
     made: list[tuple[str | None, Schema]] = []
     for number in range(_newest(first), 0, -1):
+        if number in gone:
+            continue
         numbered = _numbered(schema, number)
         stored = first if number == 1 else (yield from _stored(numbered))
-        if number not in gone and "schema" in stored:
+        if "schema" in stored:
             made.append((stored.get("embedder"), Schema.from_json(numbered.name, stored["schema"])))
     if made:
         theirs = next((each for embedder, each in made if embedder == live.embedder), made[0][1])
@@ -110,8 +112,10 @@ def _choose(live: Live) -> Plan[Generations]:
     there: list[str] = []
     begun: int | None = None
     for number in range(newest, 0, -1):
+        if number in gone:
+            continue
         stored = first if number == 1 else (yield from _stored(schema.of_generation(number)))
-        if number in gone or "schema" not in stored:
+        if "schema" not in stored:
             continue
         there.append(stored["schema"])
         if _differs(live, number, stored):
