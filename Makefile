@@ -4,6 +4,8 @@
 # make test-clients: the live tests over every kind of client that can be borrowed, about 15 minutes.
 # make bench: ratios against the raw client, about six minutes.
 # make bench-memory: what a store of memory costs, about five minutes.
+# make bench-peers: the same work through other libraries, beside ours, in three minutes; bench-scale: up to 1,000,000
+# documents, in about twenty. They write docs/benchmarks.md and docs/scale.md.
 # make quality: nDCG@10 and recall@10 on judged collections, which RETRIEVER_DATA names; see benchmarks/README.md.
 # make docs: the manual, from docs/ into site/; a broken link or reference fails it.
 # make soak: readers and writers at once on one index for ten minutes, and what must hold then; SOAK_S=60 for one.
@@ -20,6 +22,9 @@ MODELS_PIP := $(MODELS)/bin/python -m pip --disable-pip-version-check
 # The version that the tests were written with. On Linux pip takes its build with CUDA, several GB; with
 # PIP_EXTRA_INDEX_URL set to PyTorch's index of CPU builds it takes that one, whose version, 2.13.0+cpu, is higher.
 TORCH := torch==2.13.0
+# The other libraries bring their own pins.
+PEERS := .venv-peers
+PEERS_PIP := $(PEERS)/bin/python -m pip --disable-pip-version-check
 DOCS := .venv-docs
 DOCS_PIP := $(DOCS)/bin/python -m pip --disable-pip-version-check
 
@@ -29,7 +34,7 @@ PAGE_PIP := $(PAGE)/bin/python -m pip --disable-pip-version-check
 
 COMPOSE := $(wildcard docker/compose*.yaml)
 
-.PHONY: demo test test-pure test-embedded test-models test-page test-clients test-live test-docker url wheel bench bench-memory bench-mcp quality soak docs check lint types contracts clean
+.PHONY: demo test test-pure test-embedded test-models test-page test-clients test-live test-docker url wheel bench bench-memory bench-mcp bench-peers bench-scale quality soak docs check lint types contracts clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/retriever demo
@@ -87,6 +92,12 @@ bench-memory: $(VENV)/.dev
 bench-mcp: $(VENV)/.dev
 	$(BIN)/python benchmarks/mcp_server.py
 
+bench-peers: $(PEERS)/.peers
+	$(PEERS)/bin/python benchmarks/peers.py --page
+
+bench-scale: $(PEERS)/.peers
+	$(PEERS)/bin/python benchmarks/scale.py --page --plot docs/images/scale.svg
+
 quality: $(VENV)/.dev
 	$(BIN)/python benchmarks/quality.py
 
@@ -115,7 +126,7 @@ contracts: $(VENV)/.dev
 	$(BIN)/lint-imports --no-logo
 
 clean:
-	rm -rf $(VENV) $(MODELS) $(PAGE) $(DOCS) dist site
+	rm -rf $(VENV) $(MODELS) $(PAGE) $(PEERS) $(DOCS) dist site
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/pip
 	@echo "Installing into $(VENV): about 135 MB to download the first time ..."
@@ -135,6 +146,12 @@ $(MODELS)/.models: pyproject.toml | $(MODELS)/bin/pip
 	@$(MODELS_PIP) install --quiet 'pip>=25.1'
 	@$(MODELS_PIP) install --quiet $(TORCH)
 	@$(MODELS_PIP) install --quiet -e '.[embedded,sentence-transformers]' --group models
+	@touch $@
+
+$(PEERS)/.peers: pyproject.toml | $(PEERS)/bin/pip
+	@echo "Installing into $(PEERS) ..."
+	@$(PEERS_PIP) install --quiet 'pip>=25.1'
+	@$(PEERS_PIP) install --quiet -e '.[embedded]' --group peers
 	@touch $@
 
 $(DOCS)/.docs: pyproject.toml | $(DOCS)/bin/pip

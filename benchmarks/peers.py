@@ -28,6 +28,7 @@ import numpy as np
 from harness import Client, Matrix, Timings
 from valkey import Valkey
 from valkey.asyncio import Valkey as AsyncValkey
+from valkey.utils import LIBVALKEY_AVAILABLE
 
 from retriever import AsyncRetriever, Document, Numeric, Retriever, Schema, Tag, Vector
 
@@ -160,6 +161,11 @@ class Library(Protocol):
         """The ids with this value, as far as the filter says so."""
 
 
+def valkey_py() -> str:
+    parser = f"libvalkey {harness.version('libvalkey')}" if LIBVALKEY_AVAILABLE else "its pure-Python parser"
+    return f"valkey-py {harness.version('valkey')} with {parser}"
+
+
 def key(side: str, index: str) -> str:
     return f"{NAME}-{side.split()[0]}-{index}"
 
@@ -174,7 +180,7 @@ class RawClient:
     FIELDS = ("RETURN", 4, "score", "text", "category", "year", "SORTBY", "score", "LIMIT", 0, K, "DIALECT", 2)
 
     def __init__(self, data: Data, client: Client, aclient: Client) -> None:
-        self.over = f"valkey-py {harness.version('valkey')}"
+        self.over = valkey_py()
         self.client, self.aclient, self.data = client, aclient, data
         self.blobs = [row.tobytes() for row in data.vectors]
         self.plain = {
@@ -267,7 +273,7 @@ class ThisLibrary:
     declared: Mapping[bool, str] = {True: "Tag"}
 
     def __init__(self, data: Data, docs: Mapping[str, Retriever], adocs: AsyncRetriever) -> None:
-        self.over = f"valkey-py {harness.version('valkey')}"
+        self.over = valkey_py()
         self.data, self.rows, self.docs, self.adocs = data, list(data.vectors), docs, adocs
         self.filters = {None: None, CATEGORY: {"category": CATEGORY}}
 
@@ -335,7 +341,7 @@ class BetterDB:
     declared: Mapping[bool, str] = {False: "tag", True: "tag, separator"}
 
     def __init__(self, data: Data, client: Client) -> None:
-        self.over = f"valkey-py {harness.version('valkey')}"
+        self.over = valkey_py()
         self.data, self.client = data, client
         entry = harness.betterdb_entry
         self.entries = [entry(each.id, each.text, each.fields) for each in data.documents]
@@ -648,7 +654,7 @@ async def found(sides: Mapping[str, Library], data: Data, count: int) -> list[li
             for at, (ids, true) in enumerate(zip(plain, truth, strict=True))
             if ids and ids[0] != true[0]
         ]
-        instead = f"to question {wrong[0][0]} number {wrong[0][1]} came first" if wrong else ""
+        instead = f"to question {wrong[0][0]} the nearest but {wrong[0][1] - 1} came first" if wrong else "-"
         shares = [f"{recall(*pair):.3f}" for pair in ((plain, truth), (tagged, filtered), (default, truth))]
         rows.append([name, f"{first} of {count}", *shares, instead])
     return rows
@@ -694,7 +700,7 @@ async def tag_outcomes(side: Library) -> list[tuple[str, str]]:
         if at in failed:
             outcomes.append(("error", f"{shown}: {failed[at]}"))
         elif ids == {str(at)}:
-            outcomes.append(("exactly", ""))
+            outcomes.append(("exactly", "-"))
         elif ids:
             outcomes.append(
                 ("others", f"{shown} found {len(ids)} documents" if len(ids) > 1 else f"{shown}: another's")

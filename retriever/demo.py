@@ -84,6 +84,7 @@ def run(url: str | None, *, cluster: bool = False) -> None:
             ("embedder", f"{report.embedder}, {report.dims} dims, loaded in {load_s:.2f} s"),
             ("index", f"{report.documents} documents of a ferry company, embedded and written in {fill_s:.1f} s"),
             ("distance", f"{report.metric.lower()}: 0 is the same, lower is closer"),
+            ("fused", "of words and distance together: higher is better"),
         )
         _ask(console, docs)
         _ask_together(console, url, schema, embed, cluster=cluster)

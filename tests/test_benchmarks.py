@@ -23,6 +23,8 @@ FOLDER = Path(__file__).parents[1] / "benchmarks"
         ("retrieve.py", ("--documents", "1000", "--rounds", "2", "--operations", "2"), "analysis of texts"),
         ("memory.py", ("--smoke",), "a reader beside rebuild_index()"),
         ("soak.py", ("--seconds", "2"), "no key is left"),
+        ("peers.py", ("--documents", "300", "--rounds", "2", "--operations", "2", "--checks", "5"), "Awkward tags"),
+        ("scale.py", ("--sizes", "300x8", "600x8", "--queries", "20"), "hours to load"),
         ("mcp_server.py", ("--documents", "20", "--starts", "1", "--calls", "2"), "target: first answer"),
     ],
 )
