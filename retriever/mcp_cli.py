@@ -11,6 +11,8 @@ import os
 import signal
 import socket
 import sys
+import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,11 +68,17 @@ def mcp(
     """
     address = None if http is None else _address(http)
     listening = None if address is None else socket.create_server(address, family=_family(address[0]))
+    at_terminal = os.isatty(0)
     wire = _private_stdout()
     os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")  # an agent cannot follow them
     logging.basicConfig(level=logging.WARNING, handlers=[_handler()])
     server = _server(place, root or [Path.cwd()], reranker)
     if address is None or listening is None:
+        if at_terminal:
+            say(
+                "waiting for a host's messages on stdin, one JSON object a line, until Ctrl-C; hosts start this command "
+                "themselves (docs/mcp.md), and --http serves the memory at an address instead"
+            )
         _serve_stdio(server, wire)
     else:
         os.close(wire)
@@ -128,16 +136,28 @@ def _serve_stdio(server: MCPServer[None], wire: int) -> None:
     # The SDK's own run("stdio") gives descriptor 1 back when it ends, and what was printed meanwhile and waits in a
     # buffer would then be flushed onto the wire. A stream of ours is left alone.
     stdout = os.fdopen(wire, "w", encoding="utf-8", newline="\n")
+    stdin = _private_stdin()
+    interrupted = False
 
     async def serve() -> None:
-        async with stdio_server(stdout=anyio.wrap_file(stdout)) as (incoming, outgoing):
+        lines: Any = _lines(stdin)  # all that the SDK does with a file of anyio's is to iterate over it
+        async with stdio_server(stdin=lines, stdout=anyio.wrap_file(stdout)) as (incoming, outgoing):
             inner = server._lowlevel_server
             await inner.run(incoming, outgoing, inner.create_initialization_options())
+
+    async def end_when_told(scope: CancelScope) -> None:
+        """End as at the end of stdin: a file that is being ingested is finished, the engine is let go."""
+        nonlocal interrupted
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+            async for each in received:
+                interrupted = each == signal.SIGINT
+                scope.cancel()
+                break  # another SIGINT does not wait for anything
 
     async def until_told() -> None:
         async with anyio.create_task_group() as tasks:
             if sys.platform != "win32":
-                tasks.start_soon(_end_at_sigterm, tasks.cancel_scope)
+                tasks.start_soon(end_when_told, tasks.cancel_scope)
             await serve()
             tasks.cancel_scope.cancel()
 
@@ -145,15 +165,44 @@ def _serve_stdio(server: MCPServer[None], wire: int) -> None:
         anyio.run(until_told)
     except* BrokenPipeError:  # the host is gone, and what waits in the buffer is nobody's
         os.dup2(os.open(os.devnull, os.O_WRONLY), wire)
+    if interrupted:
+        raise typer.Exit(130)
 
 
-async def _end_at_sigterm(scope: CancelScope) -> None:
-    """End as at the end of stdin: a file that is being ingested is finished, the engine is let go."""
+def _private_stdin() -> int:
+    """A descriptor of what stdin is; stdin itself is empty, for this process and its children."""
+    wire = os.dup(0)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    return wire
+
+
+async def _lines(descriptor: int) -> AsyncIterator[str]:
+    """The lines of a descriptor.
+
+    Read by a thread that the end of the process does not wait for: a read of a terminal ends with the next line alone,
+    and the threads of the SDK's own reader are waited for.
+    """
     import anyio
+    from anyio import from_thread, lowlevel
 
-    with anyio.open_signal_receiver(signal.SIGTERM) as received:
-        async for _ in received:
-            scope.cancel()
+    sending, receiving = anyio.create_memory_object_stream[str]()
+    token = lowlevel.current_token()
+
+    def read() -> None:
+        with os.fdopen(descriptor, encoding="utf-8", errors="replace") as stdin:
+            try:
+                for line in stdin:
+                    from_thread.run(sending.send, line, token=token)
+                from_thread.run_sync(sending.close, token=token)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError, RuntimeError):
+                pass  # the server has ended
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+    with sending, receiving:
+        async for line in receiving:
+            yield line
 
 
 def _address(http: str) -> tuple[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -338,6 +339,36 @@ def test_a_host_that_goes_leaves_whole_documents(place, library, tmp_path, how):
     with store(place) as there:
         assert 1 <= there.stats().documents < 10
         assert there.index_health().ok
+
+
+def test_ctrl_c_at_a_terminal(place):
+    """A person who starts it is told what it waits for, and Ctrl-C ends it at once, though no line is typed."""
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(
+        [*RETRIEVER, "mcp"], env=place, stdin=end, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        said = process.stderr.readline()
+        for part in ("waiting for a host's messages", "--http", "docs/mcp.md"):
+            assert part in said
+        process.send_signal(signal.SIGINT)
+        out, rest = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
+        os.close(terminal)
+        os.close(end)
+    assert (process.returncode, out, rest) == (130, "", "")
+
+
+@pytest.mark.parametrize(("told", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_a_signal_while_it_waits_for_a_message(place, told, code):
+    """A greeted server whose stdin stays open and silent ends all the same, and says nothing."""
+    process, send = started(place)
+    process.stdout.readline()
+    process.send_signal(told)
+    assert process.wait(timeout=PATIENCE) == code
+    assert process.stderr.read() == ""
+    process.communicate()
 
 
 def test_a_host_that_does_not_read_is_left(place):
