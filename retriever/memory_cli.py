@@ -162,6 +162,18 @@ class Clearable(StrEnum):
     source_date = "source_date"
 
 
+class ContentType(StrEnum):
+    """What ``--content-type`` takes."""
+
+    markdown = "markdown"
+    text = "text"
+    html = "html"
+    pdf = "pdf"
+    docx = "docx"
+    code = "code"
+    conversation = "conversation"
+
+
 class Duplicate(StrEnum):
     """What ``--on-duplicate`` takes."""
 
@@ -205,6 +217,10 @@ def ingest(
     knowledge_type: KnowledgeType = None,
     importance: Importance = None,
     source_date: SourceDate = None,
+    content_type: Annotated[
+        ContentType | None,
+        typer.Option(help="Read them as this, whatever their names end in.", show_default=False),
+    ] = None,
     source_key: Annotated[
         str | None, typer.Option(help="What one source is called from now on.", show_default=False)
     ] = None,
@@ -228,6 +244,7 @@ def ingest(
         "knowledge_type": None if knowledge_type is None else knowledge_type.value,
         "importance": importance,
         "source_date": source_date,
+        "content_type": None if content_type is None else content_type.value,
     }
     sources = [source for path in paths for source in _sources(path, glob, source_key)]
     with place.open() as store, progress(Console(stderr=True), len(sources)) as tell:

@@ -135,7 +135,12 @@ def load(
         raise InvalidInput(f"path: a str expected, not {name!r}")
     if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
         raise InvalidInput(f"max_bytes: an int > 0 expected, not {max_bytes!r}")
-    kind = _content_type(name) if content_type is None else _checked_type(content_type)
+    try:
+        kind = _content_type(name) if content_type is None else _checked_type(content_type)
+    except InvalidInput:
+        if roots is not None:
+            roots.check(name)  # of a file elsewhere that is what is wrong: no other kind would help
+        raise
     data = _bytes_of(name, max_bytes, roots)
     if kind == "pdf":
         return _checked(_pdf(data, name), name)
@@ -181,7 +186,7 @@ def _content_type(name: str) -> str:
     if found is None:
         raise InvalidInput(
             f"{name}: no known kind of file ends in {path.suffix!r}; .md, .txt, .html, .pdf, .docx, .json and .jsonl "
-            'conversations and source code are; content_type="text" reads it as text'
+            'conversations and source code are; the content_type "text" in its metadata reads it as text'
         )
     return found
 
@@ -458,7 +463,9 @@ def _conversation(text: str, name: str) -> Loaded:
     for number, message in enumerate(messages, 1):
         where = f"{name}: message {number}"
         if not isinstance(message, dict) or not any(key in message for key in _TEXT):
-            raise InvalidInput(f'{where} has no text; a conversation is {_FORMS}. content_type="text" reads it as text')
+            raise InvalidInput(
+                f'{where} has no text; a conversation is {_FORMS}; the content_type "text" in its metadata reads it so'
+            )
         said = _said(next((message[key] for key in _TEXT if message.get(key)), None), where)
         if said.strip():  # a call of a tool says nothing
             day = _first(message, _DATE)

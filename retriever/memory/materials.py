@@ -101,10 +101,12 @@ def _material(
     rules: Sequence[sources.Rule],
 ) -> Material:
     if isinstance(item, Note):
-        loaded: Loaded = loading.load_text(item.text, title=item.title, content_type=item.content_type)
-        given = {**loaded.metadata, **check_metadata(item.metadata), **metadata}
+        own = {**check_metadata(item.metadata), **metadata}
+        kind = own.get("content_type") or item.content_type
+        loaded: Loaded = loading.load_text(item.text, title=item.title, content_type=kind)
+        given = {**loaded.metadata, **own}
     else:
-        loaded = loading.load(item, roots=roots)
+        loaded = loading.load(item, content_type=metadata.get("content_type"), roots=roots)
         given = {**loaded.metadata, **metadata}
         key = os.path.realpath(item) if key == name else key
     dated = next((given[each] for each in ("source_date", "date") if given.get(each) is not None), None)

@@ -42,6 +42,13 @@ class Roots:
         Raises InvalidInput for ``..``, for what lies outside, whether or not it is there, and for what is no regular
         file; OSError as ``os.open`` does.
         """
+        root, real = self.check(name)
+        if not _WALKS:
+            return self._open_again(name, real)
+        return _walk(root, real.relative_to(root).parts, name)
+
+    def check(self, name: str) -> tuple[Path, Path]:
+        """The folder of ours that the path lies under, and the real path. Raises InvalidInput as ``open`` does."""
         if ".." in PurePath(name).parts:
             raise InvalidInput(f"{name}: '..' is not followed; give the path without it")
         real = Path(os.path.realpath(name))
@@ -51,9 +58,7 @@ class Roots:
                 f"{name}: it lies outside the folders that may be read from, which are "
                 f"{', '.join(map(str, self.folders))}; copy it there, or have that folder allowed"
             )
-        if not _WALKS:
-            return self._open_again(name, real)
-        return _walk(root, real.relative_to(root).parts, name)
+        return root, real
 
     def _open_again(self, name: str, real: Path) -> int:
         _check_kind(os.stat(real).st_mode, name)

@@ -260,7 +260,8 @@ class _Tools:
             Metadata | list[Metadata] | None,
             Field(
                 description="For all files, or one for each: tags, knowledge_type (principle, paper, news, "
-                "experiment), importance (0 to 1), source_date (ISO 8601), speaker; anything else is kept. "
+                "experiment), importance (0 to 1), source_date (ISO 8601), speaker, content_type (text reads a file of "
+                "any name); anything else is kept. "
                 "importance and knowledge_type need a person's yes."
             ),
         ] = None,

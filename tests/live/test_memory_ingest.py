@@ -192,6 +192,22 @@ async def test_every_kind_of_file(remember):
         assert (await store.search(longest, filter={"doc_id": source.doc_id}, use_fts=True)).chunks, name
 
 
+async def test_a_content_type_that_was_said(remember, tmp_path):
+    """Metadata say how a file of any name is read, which its error tells, and how a note is; a binary stays none."""
+    store = await remember()
+    (tmp_path / "a.foo").write_text("# Dogs\n\nsail free")
+    (tmp_path / "b.foo").write_bytes(b"a\0b")
+    (failed,) = (await store.ingest(tmp_path / "a.foo")).failed
+    assert 'the content_type "text" in its metadata reads it' in failed.reason
+    for kind, section in (("text", None), ("markdown", "Dogs")):
+        for source in (tmp_path / "a.foo", Note("# Dogs\n\nsail free", kind)):
+            report = await store.ingest(source, metadata={"content_type": kind}, version=kind)
+            (chunk,) = await store.get_document_chunks(report.sources[0].doc_id)
+            assert (chunk.content_type, chunk.section) == (kind, section)
+    for path, kind in (("b.foo", "text"), ("a.foo", "novel")):
+        assert (await store.ingest(tmp_path / path, metadata={"content_type": kind}, version="x")).failed
+
+
 async def test_kind_and_date_of_a_source(remember, tmp_path):
     """By what it is called or registered as, which the store's rules and the metadata overrule; no date of a file's
     own (B7, B8)."""

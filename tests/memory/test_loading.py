@@ -291,7 +291,7 @@ with zipfile.ZipFile(ZIP, "w") as made:
         ("a.txt", b"%PDF-1.4\n...", "binary"),
         ("a.txt", bytes(range(128, 256)) * 10, "save it as UTF-8"),
         ("a.txt", b"\xff\xfeabc", "starts as utf-16 and is not"),
-        ("a.xyz", "x", 'content_type="text" reads it'),
+        ("a.xyz", "x", 'content_type "text" in its metadata'),
         ("a", "x", "no known kind of file"),
         ("a.pdf", "hello", "cannot be read as a PDF"),
         ("a.pdf", b"%PDF-1.4\njunk", "cannot be read as a PDF"),

@@ -45,6 +45,7 @@ def test_files_under_a_root_are_read(root, name, monkeypatch):
         "{root}/folder-out/key.txt",
         "{root}/deep/chain.txt",
         "/etc/hosts.txt",
+        "/etc/hostname",  # of no known kind either
         "/dev/zero.txt",
     ],
 )
