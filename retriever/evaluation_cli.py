@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +19,6 @@ from rich.text import Text as Line
 
 from retriever.client import Retriever
 from retriever.declared import read_schema
-from retriever.embedded import EmbeddedServer
 from retriever.errors import IndexMissing, SchemaMismatch, ServerError
 from retriever.evaluation.arms import INDEX_ARMS, MEMORY_ARMS
 from retriever.evaluation.converting import convert as convert_collection
@@ -29,9 +28,9 @@ from retriever.evaluation.page import packages
 from retriever.evaluation.report import Report, read_report
 from retriever.evaluation.running import WINDOW
 from retriever.evaluation.running import evaluate as run_evaluation
-from retriever.memory.chunks import Names
 from retriever.memory.named import embedder_named, reranker_named
-from retriever.memory.store import MemoryStore, home
+from retriever.memory.store import MemoryStore
+from retriever.memory_cli import existing
 from retriever.operations.index import search_engine, stored_schema
 from retriever.schema import Schema
 from retriever.screen import bare_table, plain, print_json, progress, say, table_console
@@ -241,26 +240,17 @@ def _index(
 def _memory(
     url: str | None, namespace: str, *, embedder: str, scope: Mapping[str, Any], cluster: bool
 ) -> Iterator[MemoryStore]:
-    with ExitStack() as stack:
-        if url is None:
-            if cluster:
-                raise typer.BadParameter("the embedded engine is none; name a node with --url", param_hint="--cluster")
-            if not (home() / "engine").is_dir():
-                raise IndexMissing(f"no memory is kept in {home()}; `retriever memory ingest` makes one")
-            url = stack.enter_context(EmbeddedServer(home() / "engine"))
-        try:
-            _stored(url, Names(namespace).index, cluster)
-        except IndexMissing:
-            raise IndexMissing(f"no memory {namespace!r} on this server") from None
+    with existing(url, namespace, cluster=cluster) as address:
         store = MemoryStore.open(
-            url,
+            address,
             namespace=namespace,
             embed=embedder_named(embedder),
             archive=os.devnull,  # nothing is forgotten here
             cluster=cluster,
             **scope,
         )
-        yield stack.enter_context(store)
+        with store:
+            yield store
 
 
 def _stored(url: str | None, index: str, cluster: bool) -> Schema:

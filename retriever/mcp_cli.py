@@ -76,8 +76,8 @@ def mcp(
     if address is None or listening is None:
         if at_terminal:
             say(
-                "waiting for a host's messages on stdin, one JSON object a line, until Ctrl-C; hosts start this command "
-                "themselves (docs/mcp.md), and --http serves the memory at an address instead"
+                "waiting for a host's messages on stdin, one JSON object a line, until Ctrl-C; hosts start this "
+                "command themselves (docs/mcp.md), and --http serves the memory at an address instead"
             )
         _serve_stdio(server, wire)
     else:

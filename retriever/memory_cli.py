@@ -1,13 +1,15 @@
 """The commands ``retriever memory``: an agent's memory, looked at and kept by a person or a script.
 
 Rule: a command is a few lines over ``MemoryStore``. Exit code 1 tells of findings (health found something, a source was
-not ingested) and of a server that fails; 2 of a command line or a value that cannot be used.
+not ingested), of what the store refuses and of a server that fails; 2 of a command line that cannot be understood. What
+is put in makes a namespace; any other command on one that is not there is an error.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 import textwrap
 import time
@@ -21,37 +23,28 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from rich.console import Console
 from rich.text import Text as Line
-from typer.core import TyperGroup
 
-from fields.errors import InvalidInput
-from retriever.memory.chunks import Chunk, iso
+from retriever.client import Retriever
+from retriever.embedded import EmbeddedServer
+from retriever.errors import IndexMissing
+from retriever.memory.chunks import Chunk, Names, iso
+from retriever.memory.finding import unknown_ids
 from retriever.memory.ingesting import Ingested, IngestReport
 from retriever.memory.keeping import CLEAR, Forgotten
 from retriever.memory.loading import CONTENT_TYPES, FILE_NAMES
 from retriever.memory.materials import Note
 from retriever.memory.named import embedder_named
+from retriever.memory.namespaces import check_there, namespaces
 from retriever.memory.policy import DAY_S, KNOWLEDGE_TYPES, Policy, age_s
-from retriever.memory.store import MemoryStore
+from retriever.memory.store import MemoryStore, home
 from retriever.operations.index import WAIT_S
+from retriever.schema import Schema
 from retriever.screen import asker, bare_table, plain, print_facts, print_json, progress, say, table_console
 
 SHOWN = 10  # failures and the like, on stderr; --json has all
 
 
-class _Group(TyperGroup):
-    """What the library cannot take is said like any error, and ends with the exit code of a usage error."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command of the context."""
-        try:
-            return super().invoke(ctx)
-        except InvalidInput as error:
-            say(str(error))
-            raise typer.Exit(2) from None
-
-
 app = typer.Typer(
-    cls=_Group,
     help="An agent's long-term memory: put in, asked, tagged, forgotten, kept healthy.",
     no_args_is_help=True,
 )
@@ -60,19 +53,23 @@ app = typer.Typer(
 # --- options --------------------------------------------------------------------------------------
 
 
+Url = Annotated[
+    str | None,
+    typer.Option(
+        envvar="VALKEY_URL",
+        help="Server with a search module; without one an embedded engine keeps it in RETRIEVER_HOME, or in the "
+        "user's data directory.",
+    ),
+]
+Cluster = Annotated[bool, typer.Option("--cluster", help="The server is a node of a cluster.")]
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Whose memory, and where: options of every command, and of ``retriever mcp``."""
 
-    url: Annotated[
-        str | None,
-        typer.Option(
-            envvar="VALKEY_URL",
-            help="Server with a search module; without one an embedded engine keeps it in RETRIEVER_HOME, or in the "
-            "user's data directory.",
-        ),
-    ] = None
-    cluster: Annotated[bool, typer.Option("--cluster", help="The server is a node of a cluster.")] = False
+    url: Url = None
+    cluster: Cluster = False
     namespace: Annotated[str, typer.Option(envvar="RETRIEVER_NAMESPACE", help="A memory of its own.")] = "default"
     user: Annotated[str | None, typer.Option(envvar="RETRIEVER_USER", help="Of this user alone.")] = None
     agent: Annotated[str | None, typer.Option(envvar="RETRIEVER_AGENT", help="Of this agent alone.")] = None
@@ -96,15 +93,22 @@ class Place:
     ] = "local"
 
     @contextmanager
-    def open(self) -> Iterator[MemoryStore]:
-        """The store, until the end of the block."""
-        with MemoryStore.open(self.url, **self.arguments()) as store:
-            yield store
+    def open(self, *, make: bool = False) -> Iterator[MemoryStore]:
+        """The store, until the end of the block. make: the namespace, if there is none; else that is IndexMissing."""
+        arguments = self.arguments()
+        if make:
+            with MemoryStore.open(self.url, **arguments) as store:
+                yield store
+        else:
+            with (
+                existing(self.url, self.namespace, cluster=self.cluster) as url,
+                MemoryStore.open(url, **arguments) as store,
+            ):
+                yield store
 
     def arguments(self) -> dict[str, Any]:
         """What ``MemoryStore.open`` and ``AsyncMemoryStore.open`` take besides the URL."""
-        if self.cluster and self.url is None:
-            raise typer.BadParameter("the embedded engine is none; name a node with --url", param_hint="--cluster")
+        _check_cluster(self.url, self.cluster)
         return {
             "namespace": self.namespace,
             "embed": embedder_named(self.embedder),
@@ -114,6 +118,34 @@ class Place:
             "archive": self.archive,
             "cluster": self.cluster,
         }
+
+
+def _check_cluster(url: str | None, cluster: bool) -> None:
+    if cluster and url is None:
+        raise typer.BadParameter("the embedded engine is none; name a node with --url", param_hint="--cluster")
+
+
+@contextmanager
+def _address(url: str | None, cluster: bool) -> Iterator[str]:
+    """The URL of the server, or of the embedded engine if it keeps anything, until the end of the block."""
+    _check_cluster(url, cluster)
+    if url is not None:
+        yield url
+        return
+    if not (home() / "engine").is_dir():
+        raise IndexMissing(f"no memory is kept in {home()}; `retriever memory ingest` makes one")
+    with EmbeddedServer(home() / "engine") as url:
+        yield url
+
+
+@contextmanager
+def existing(url: str | None, namespace: str, *, cluster: bool) -> Iterator[str]:
+    """The URL of the server that has the namespace, until the end of the block. IndexMissing if none has."""
+    Names(namespace)  # InvalidInput before any server is asked
+    with _address(url, cluster) as address:
+        with Retriever.connect(address, Schema("namespaces"), cluster=cluster) as server:
+            server._run("memory.namespaces", check_there(namespace))
+        yield address
 
 
 def placed(function: Callable[..., None]) -> Callable[..., None]:
@@ -247,24 +279,30 @@ def ingest(
         "content_type": None if content_type is None else content_type.value,
     }
     sources = [source for path in paths for source in _sources(path, glob, source_key)]
-    with place.open() as store, progress(Console(stderr=True), len(sources)) as tell:
+    with place.open(make=True) as store, progress(Console(stderr=True), len(sources)) as tell:
         done: list[Ingested] = []
 
         def on_source(source: Ingested) -> None:
             done.append(source)
             tell(len(done), f"{len(done)} of {len(sources)}")
 
-        report = store.ingest(
-            sources,
-            metadata={name: value for name, value in given.items() if value is not None},
-            update_index=update_index,
-            source_key=source_key,
-            version=version,
-            on_duplicate=on_duplicate.value,
-            size=size,
-            dry_run=dry_run,
-            on_source=on_source,
-        )
+        try:
+            report = store.ingest(
+                sources,
+                metadata={name: value for name, value in given.items() if value is not None},
+                update_index=update_index,
+                source_key=source_key,
+                version=version,
+                on_duplicate=on_duplicate.value,
+                size=size,
+                dry_run=dry_run,
+                on_source=on_source,
+            )
+        except BaseException as error:
+            if done or isinstance(error, KeyboardInterrupt):
+                said = "looked at" if dry_run else "done"
+                say(f"stopped: {len(done)} of {len(sources)} sources are {said}; run again, it skips those and goes on")
+            raise
     _report_ingest(report, dry_run=dry_run, as_json=as_json)
     if report.failed:
         raise typer.Exit(1)
@@ -458,18 +496,23 @@ def delete(
 ) -> None:
     """Delete documents with all their chunks, or single chunks, for good.
 
-    Asks first; in a pipe it needs --yes. What is to be found again is for forget.
+    Asks first; in a pipe it needs --yes. An unknown id is said, and ends with 1.
+    What is to be found again is for forget.
     """
     ask = asker(silent=yes)
     documents, chunks = [each for each in ids if "/" not in each], [each for each in ids if "/" in each]
     with place.open() as store:
         ask(f"Delete {', '.join(map(plain, ids))}?")
+        unknown = store._run("unknown", unknown_ids(store._memory, documents, chunks))
         deleted = sum(store.delete_document(each) for each in documents)
         deleted += store.delete_chunks(chunks) if chunks else 0
     if as_json:
-        print_json({"deleted": deleted})
+        print_json({"deleted": deleted, "unknown": unknown})
     else:
         typer.echo(f"{_chunks(deleted)} deleted")
+        _say_some([f"no {'chunk' if '/' in each else 'document'} {each!r}" for each in unknown])
+    if unknown:
+        raise typer.Exit(1)
 
 
 @_command("forget")
@@ -526,12 +569,14 @@ def restore(
 ) -> None:
     """Bring archived chunks back, with their counters.
 
-    One that is asked for and does not come back ends with 1.
+    One that is asked for and does not come back ends with 1; --everything ends
+    with 0 also where there is nothing.
     """
     if bool(ids) == everything:
         raise typer.BadParameter("one of them is needed, and one only", param_hint="ID... / --everything")
-    with place.open() as store:
+    with place.open(make=True) as store:
         back = store.restore((lambda _: True) if everything else ids or [])
+        archive = store.archive
     missing = [each for each in ids or () if each not in back.restored and each not in back.skipped]
     if as_json:
         print_json(
@@ -545,6 +590,8 @@ def restore(
         typer.echo(f"{_chunks(len(back.restored))} restored")
         _say_some([f"{id}: {reason}" for id, reason in back.skipped.items()])
         _say_some([f"no chunk {id!r} in the archive" for id in missing])
+        if everything and not (back.restored or back.skipped or back.damaged):
+            say(f"the archive {archive} holds no chunk of this memory")
         _say_some([f"the archive's {line}" for line in back.damaged])
     if back.damaged or (ids and len(back.restored) < len(set(ids))):
         raise typer.Exit(1)
@@ -605,9 +652,11 @@ def health(place: Place, as_json: AsJson = False) -> None:
         table.add_column("found")
         for each in found.findings:
             said = Line(plain(each.what), style="bold")
-            said.append(f"\n{plain(each.advice)}", style="not bold")
+            said.append(f"\n{plain(_in_the_shell(each.advice))}", style="not bold")
             if each.examples:
-                said.append(f"\n{plain(', '.join(each.examples))}", style="not bold dim")
+                more = each.count - len(each.examples)
+                named = plain(", ".join(each.examples)) + (f", and {more:,} more" if more > 0 else "")
+                said.append(f"\n{named}", style="not bold dim")
             table.add_row(f"{each.count:,}", said)
         console.print(table)
     if not found.ok:
@@ -650,6 +699,20 @@ def duplicates(place: Place, as_json: AsJson = False) -> None:
                 typer.echo(f"    {plain(chunk.id)}  {plain(chunk.source or '')}")
     if not groups and not as_json:
         say("no two chunks say the same")
+
+
+@app.command("namespaces")
+def list_namespaces(url: Url = None, cluster: Cluster = False, as_json: AsJson = False) -> None:
+    """The namespaces that there are, and how many chunks each has. Changes nothing."""
+    with _address(url, cluster) as address, Retriever.connect(address, Schema("namespaces"), cluster=cluster) as server:
+        found = server._run("memory.namespaces", namespaces(server._live))
+    for name, chunks in found.items():
+        if as_json:
+            print_json({"namespace": name, "chunks": chunks})
+        else:
+            typer.echo(f"{chunks:>9,}  {plain(name)}")
+    if not found and not as_json:
+        say("no memory on this server; `retriever memory ingest` makes one")
 
 
 # --- what comes in --------------------------------------------------------------------------------
@@ -721,6 +784,22 @@ def _said(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+# Calls that advice names, and the commands that do the same.
+_COMMANDS = {
+    "update_index()": "update-index",
+    "update_index(stale=True)": "update-index --stale",
+    "delete_document()": "delete DOC_ID",
+    "delete_chunks()": "delete ID",
+    "rebuild_index()": "rebuild-index",
+}
+
+
+def _in_the_shell(advice: str) -> str:
+    """The advice, and the command for a call that it names."""
+    commands = [f"`retriever memory {command}`" for call, command in _COMMANDS.items() if call in advice]
+    return f"{advice} (in the shell: {', '.join(commands)})" if commands else advice
+
+
 def _say_some(sentences: Sequence[str]) -> None:
     for sentence in sentences[:SHOWN]:
         say(plain(sentence))
@@ -763,7 +842,9 @@ def _report_ingest(report: IngestReport, *, dry_run: bool, as_json: bool) -> Non
     )
     told = [each for each in report.sources if each.status != "failed" and not each.duplicate_of]
     _say_some([f"{each.source}: {each.reason}" for each in told if each.reason not in (None, "unchanged")])
-    reasons = [(each.source, each.reason or "") for each in report.failed]
+    reasons = [
+        (each.source, re.sub(r"^(InvalidInput|MissingExtra): ", "", each.reason or "")) for each in report.failed
+    ]
     _say_some([reason if source in reason else f"{source}: {reason}" for source, reason in reasons])
 
 
@@ -807,6 +888,10 @@ def _about(chunk: Chunk) -> str:
 
 
 def _print_forgotten(gone: Sequence[Forgotten]) -> None:
+    if not sys.stdout.isatty():
+        for each in gone:
+            typer.echo("\t".join((plain(each.chunk.id), f"{each.score:.3f}", each.reason)))
+        return
     if not gone:
         return
     console = table_console()

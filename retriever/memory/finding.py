@@ -133,6 +133,20 @@ def document(memory: Memory, doc_id: str) -> Plan[dict[str, str]]:
     return stored
 
 
+def unknown_ids(memory: Memory, documents: Sequence[str], chunks: Sequence[str]) -> Plan[list[str]]:
+    """Those of the ids that nothing in this scope has. What a killed ingest left of a document is known too."""
+    unknown: list[str] = []
+    for doc_id in documents:
+        utf8(doc_id, "doc_id")
+        key = memory.names.document(doc_id)
+        stored = yield from ask_one(Command(("HGETALL", key), text_map, key))
+        if not stored or any(stored.get(name) != value for name, value in memory.scope.fields.items()):
+            unknown.append(doc_id)
+    found = yield from chunks_by_id(memory, list(dict.fromkeys(chunks)))
+    there = {chunk.id for chunk in found if in_scope(memory, chunk)}
+    return unknown + [id for id in dict.fromkeys(chunks) if id not in there]
+
+
 def ids_of(doc_id: str, stored: Mapping[str, str]) -> list[str]:
     """The chunks of a document's current revision, as its hash tells."""
     if "revision" not in stored:

@@ -186,7 +186,8 @@ def _content_type(name: str) -> str:
     if found is None:
         raise InvalidInput(
             f"{name}: no known kind of file ends in {path.suffix!r}; .md, .txt, .html, .pdf, .docx, .json and .jsonl "
-            'conversations and source code are; the content_type "text" in its metadata reads it as text'
+            'conversations and source code are; the content_type "text" in its metadata (--content-type text) reads it '
+            "as text"
         )
     return found
 

@@ -67,6 +67,8 @@ def search_memory(
     now: float,
 ) -> Plan[Found]:
     """See ``MemoryStore.search``."""
+    if not isinstance(query, str) or not query.strip():
+        raise InvalidInput(f"query: a question in words expected, not {query!r:.80}")
     check_k(k)
     check_bool("use_fts", use_fts)
     check_bool("memory_rerank", memory_rerank)

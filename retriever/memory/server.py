@@ -432,8 +432,22 @@ class _Tools:
         for name, method in vars(type(self)).items():
             if hints := getattr(method, "hints", None):
                 function = self._opened.explained(getattr(self, name), ToolError)
-                tool = Tool.from_function(function, name=name, description=inspect.getdoc(method), annotations=hints)
+                tool = _Tool.from_function(function, name=name, description=inspect.getdoc(method), annotations=hints)
                 yield _strict(tool)
+
+
+class _Tool(Tool):
+    """A tool whose arguments, where they are wrong, are told in the words of ``_strict`` alone, not in pydantic's."""
+
+    async def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the tool. See the SDK's own."""
+        try:
+            return await super().run(*args, **kwargs)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            said = "; ".join(str(each.get("ctx", {}).get("error", each["msg"])) for each in error.__cause__.errors())
+            raise ToolError(f"{self.name}: {said}") from error
 
 
 def _strict(tool: Tool) -> Tool:

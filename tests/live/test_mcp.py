@@ -263,6 +263,8 @@ async def test_bad_input_is_told(shop, tool, arguments, said):
     async with shop.agent() as agent:
         refused = await agent.refused(tool, **arguments)
     assert said in refused
+    assert "validation error" not in refused
+    assert "type=" not in refused
     assert refused != f"Error executing tool {tool}"
 
 

@@ -363,7 +363,7 @@ def test_ctrl_c_at_a_terminal(place):
 @pytest.mark.parametrize(("told", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_a_signal_while_it_waits_for_a_message(place, told, code):
     """A greeted server whose stdin stays open and silent ends all the same, and says nothing."""
-    process, send = started(place)
+    process, _ = started(place)
     process.stdout.readline()
     process.send_signal(told)
     assert process.wait(timeout=PATIENCE) == code

@@ -13,6 +13,7 @@ import pytest
 from retriever import LocalEmbedder
 from retriever.embedded import EmbeddedServer
 from retriever.memory.chunks import iso
+from retriever.memory.ingesting import Ingested
 from retriever.memory.store import MemoryStore, Note
 from tests.terminal import RETRIEVER, answer, in_terminal, run
 
@@ -126,6 +127,7 @@ def test_a_source_that_fails_fails_alone(memory, folder):
     done = memory("ingest", absent, str(folder / "ferry.md"))
     assert (done.returncode, done.stdout) == (1, "2 sources: 1 new, 1 failed; 1 chunk written\n")
     assert done.stderr.count("\n") == done.stderr.count("absent.md") == 1
+    assert done.stderr.startswith(f"retriever: {absent}: there is no such file")
     (row,) = rows(memory("ingest", absent, "--json"), code=1)
     assert row["sources"][0]["status"] == "failed"
 
@@ -155,6 +157,30 @@ def test_what_is_said_of_sources(memory, folder, store):
     assert memory("ingest", str(folder / "ferry.md"), *args).stdout == "1 source: 1 unchanged; 0 chunks written\n"
     args[-1] = "2"
     assert memory("ingest", str(folder / "ferry.md"), *args).stdout == "1 source: 1 changed; 1 chunk written\n"
+
+
+def test_a_file_of_an_unknown_kind(memory, tmp_path):
+    """Its failure names the option that reads it all the same."""
+    (tmp_path / "a.foo").write_text("words")
+    done = memory("ingest", str(tmp_path / "a.foo"))
+    assert done.returncode == 1
+    assert 'the content_type "text" in its metadata' in done.stderr
+    assert "--content-type text" in done.stderr
+    done = memory("ingest", str(tmp_path / "a.foo"), "--content-type", "text")
+    assert (done.returncode, done.stdout) == (0, "1 source: 1 new; 1 chunk written\n")
+
+
+def test_ctrl_c_says_how_far_it_came(memory, folder, monkeypatch):
+    """Where an ingest is stopped, the sources that are done are counted, and it ends with 130."""
+
+    def stopped(self, sources, *, on_source, **options):
+        on_source(Ingested("a", "ingested"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(MemoryStore, "ingest", stopped)
+    done = memory("ingest", str(folder))
+    assert (done.returncode, done.stdout) == (130, "")
+    assert "stopped: 1 of 2 sources are done; run again" in done.stderr
 
 
 def test_files_of_a_folder(memory, folder):
@@ -196,7 +222,7 @@ def test_the_same_content_twice(memory, folder, store):
     assert done.stdout.count("ferry-md-") == done.stdout.count("copy-md-") == 1
 
 
-def test_no_duplicates(memory):
+def test_no_duplicates(memory, store):
     """Nothing to show is said on stderr, and is no failure."""
     done = memory("duplicates")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "retriever: no two chunks say the same\n")
@@ -270,7 +296,7 @@ def test_search_by_tags_and_memory(memory, two, store):
     assert words(memory("context", "dogs", *weights)).startswith("[1] ")
 
 
-def test_nothing_found(memory):
+def test_nothing_found(memory, store):
     """An empty store is no failure, and says so on stderr."""
     for args in (("search", "x"), ("find", "x"), ("context", "x")):
         done = memory(*args)
@@ -350,9 +376,12 @@ def test_delete(memory, two, store):
     done = memory("delete", two[0])
     assert (done.returncode, done.stdout) == (2, "")
     assert store.stats().chunks == 2
-    assert memory("delete", two[0], chunk, "unknown", "--yes").stdout == "2 chunks deleted\n"
+    done = memory("delete", two[0], chunk, "unknown", "no/such/0", "--yes")
+    assert (done.returncode, done.stdout) == (1, "2 chunks deleted\n")
+    assert done.stderr == "retriever: no document 'unknown'\nretriever: no chunk 'no/such/0'\n"
     assert store.stats().chunks == 0
-    assert answer(memory("delete", two[0], "-y", "--json")) == {"deleted": 0}
+    assert answer(memory("delete", two[1], "-y", "--json")) == {"deleted": 0, "unknown": []}
+    assert rows(memory("delete", two[0], "-y", "--json"), code=1) == [{"deleted": 0, "unknown": [two[0]]}]
 
 
 @pytest.fixture
@@ -371,15 +400,13 @@ def old(store):
 
 
 def test_forgetting_shows_what_would_go(memory, old, store, archive):
-    """A dry run unless said: id, text, age, type, score and reason, worst first, and nothing is changed."""
+    """A dry run unless said: in a pipe a line a chunk of id, score and reason, worst first; nothing is changed."""
     done = memory("forget")
     assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert lines[0].split() == ["id", "text", "age", "type", "score", "reason"]
-    shown = words(done)
-    assert re.search(r"aged-\S+ aged words [\d,]+ d news 0\.000 score \S+ is below", shown)
-    assert re.search(r"rated-\S+ rated words [\d,]+ d unset 1\.000 importance 0\.1 is below", shown)
-    assert shown.endswith("2 chunks would be forgotten; --no-dry-run does it")
+    aged, rated, counted = done.stdout.splitlines()
+    assert re.fullmatch(rf"{old[1]}\t0\.000\tscore \S+ is below .*", aged)
+    assert re.fullmatch(rf"{old[0]}\t1\.000\timportance 0\.1 is below .*", rated)
+    assert counted == "2 chunks would be forgotten; --no-dry-run does it"
     found = rows(memory("forget", "--json"))
     assert [row["id"] for row in found] == [old[1], old[0]]
     assert set(found[0]) == CHUNK_KEYS | {"score", "reason", "deleted"}
@@ -405,7 +432,7 @@ def test_forgetting_and_restoring(memory, old, store, archive):
     done = memory("forget", "--no-dry-run")
     assert (done.returncode, done.stderr) == (0, "")
     assert words(done).endswith("2 chunks archived and deleted")
-    assert "aged words" in done.stdout
+    assert f"{old[1]}\t" in done.stdout
     assert len(archive.read_text().splitlines()) == 2
     assert [chunk.id for chunk in store.search("words").chunks] == [old[2]]
     assert memory("forget", "--no-dry-run").stdout == "0 chunks archived and deleted\n"
@@ -468,6 +495,7 @@ def test_pending_until_update_index(memory, folder):
     done = memory("health")
     assert (done.returncode, done.stderr) == (1, "")
     assert "2 chunks that wait to be searchable update_index() embeds them" in words(done)
+    assert "`retriever memory update-index`" in words(done)
     (found,) = rows(memory("health", "--json"), code=1)
     assert (found["ok"], found["chunks"], found["documents"]) == (False, 2, 2)
     assert sorted(found["findings"][0]) == ["advice", "count", "examples", "harmless", "what"]
@@ -516,7 +544,7 @@ def test_scope_is_told_by_option_or_environment(memory, folder):
     assert answer(memory("stats", "--json", "--user", "bob", RETRIEVER_USER="ann"))["chunks"] == 0
 
 
-def test_a_namespace_is_told_by_an_option(memory, folder, namespace):
+def test_a_namespace_is_told_by_an_option(memory, folder, namespace, store):
     """The option is stronger than the environment, and namespaces share nothing."""
     memory("ingest", str(folder), "--namespace", f"{namespace}:b")
     assert answer(memory("stats", "--json"))["chunks"] == 0
@@ -558,16 +586,51 @@ def test_without_a_server_and_without_platformdirs(memory, monkeypatch):
         (("tag", "nope", "0", "--importance", "1"), "no document 'nope'"),
         (("redate", "nope", "2024-01-01"), "no document 'nope'"),
         (("redate", "nope", "2024-01-01T10:00"), "no time zone"),
+        (("search", ""), "query: a question in words expected, not ''"),
+        (("context", " "), "query: a question in words expected, not ' '"),
         (("ingest", "x.md", "y.md", "--source-key", "k"), "are of one source"),
         (("search", "x", "--namespace", ""), "namespace: a non-empty string"),
         (("find", ""), "tags: a non-empty string"),
     ],
 )
-def test_a_value_that_cannot_be_used(memory, args, said):
-    """What the library cannot take is one sentence on stderr, and exit code 2."""
+def test_a_value_that_cannot_be_used(memory, store, args, said):
+    """What the store cannot take is one sentence on stderr, and exit code 1: the command line was understood."""
     done = memory(*args)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        *(("search", "x"), ("context", "x"), ("find", "x"), ("show", "d"), ("tag", "d", "0", "--tag", "a")),
+        *(("redate", "d", "--clear"), ("delete", "d", "-y"), ("forget",), ("update-index",), ("rebuild-index",)),
+        *(("health",), ("stats",), ("duplicates",)),
+    ],
+)
+def test_a_namespace_that_is_not_there(memory, raw, namespace, store, args):
+    """A mistyped name is an error that names those there are, and makes nothing."""
+    done = memory(*args, "--namespace", f"{namespace}: typo")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert f"no memory '{namespace}: typo' on this server" in done.stderr
+    assert f"'{namespace}'" in done.stderr
+    assert not list(raw.scan_iter(f"{{memory.{namespace}%3A%20typo*", count=1000))
+
+
+def test_namespaces(memory, folder, namespace, two, url):
+    """Each by its name with its chunks, a rebuilt one once; nothing is made."""
+    memory("ingest", str(folder / "ferry.md"), "--namespace", f"{namespace}: b@2")
+    ours = [row for row in rows(run("memory", "namespaces", "--json", url=url)) if namespace in row["namespace"]]
+    assert ours == [{"namespace": namespace, "chunks": 2}, {"namespace": f"{namespace}: b@2", "chunks": 1}]
+    assert f"1  {namespace}: b@2\n" in run("memory", "namespaces", url=url).stdout
+
+
+def test_restore_makes_a_namespace(memory, namespace):
+    """Like ingest: an archive may be all that is left. That there is nothing in it is said, and is no failure."""
+    done = memory("restore", "--everything")
+    assert (done.returncode, done.stdout) == (0, "0 chunks restored\n")
+    assert "holds no chunk of this memory" in done.stderr
+    assert memory("stats").returncode == 0
 
 
 @pytest.mark.parametrize(
