@@ -29,7 +29,7 @@ _MOST = _ROOM // 100  # items of a list: none is shorter than 100 bytes
 _LENGTHS = (100_000, 4_000, 1_500, 700, 300, 120)  # characters of a text, tried in this order
 _NAME = 300  # characters of a source, a section, a reason
 _TAGS, _TAG = 20, 100  # tags of a chunk, and characters of one
-_METADATA = 1_000  # characters of a chunk's metadata as JSON
+_METADATA = 1_500  # bytes of a chunk's metadata, as they stand in the answer: indented
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -318,9 +318,10 @@ def _left_out(count: int, of: int, what: str, how: str) -> list[str]:
 
 def _fields(chunk: Chunk, length: int) -> dict[str, Any]:
     metadata = {**chunk.metadata, **chunk.fields}
-    roomy = len(json.dumps(metadata, ensure_ascii=False, default=str)) <= _METADATA
+    # Of a list within a list within a list each item has a line of its own, mostly of blanks.
+    roomy = len(json.dumps(metadata, ensure_ascii=False, default=str, indent=2).encode()) <= _METADATA
     tags = [cut(tag, _TAG) for tag in chunk.tags[:_TAGS]]
-    names = (chunk.source, chunk.section, chunk.speaker)
+    names = (chunk.source, chunk.section, chunk.speaker, chunk.content_type)
     whole = len(chunk.content) <= length and roomy and tags == list(chunk.tags)
     return {
         "id": chunk.id,
@@ -331,7 +332,7 @@ def _fields(chunk: Chunk, length: int) -> dict[str, Any]:
         "section": _short(chunk.section),
         "source": _short(chunk.source),
         "speaker": _short(chunk.speaker),
-        "content_type": chunk.content_type,
+        "content_type": _short(chunk.content_type),
         "tags": tags,
         "knowledge_type": chunk.knowledge_type,
         "importance": chunk.importance,

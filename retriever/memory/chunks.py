@@ -127,7 +127,7 @@ class Names:
 
 def schema_of(names: Names, fields: Sequence[Field], vector: Vector, analysis: Analysis) -> Schema:
     """The schema of a namespace's index. InvalidInput for a field of the user's that has a name of ours."""
-    taken = [each.name for each in fields if each.name in OURS]
+    taken = [each.name for each in fields if getattr(each, "name", None) in OURS]
     if taken:
         raise InvalidInput(f"fields: {', '.join(taken)} are names of the store's own")
     return Schema(names.index, [*FIELDS, *fields], vector=vector, prefix=names.prefix, analysis=analysis)

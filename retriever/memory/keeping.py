@@ -11,12 +11,15 @@ from typing import Any
 
 from fields.errors import InvalidInput
 from fields.kinds import Tag
+from fields.names import check_id
 from retriever.documents import Document
 from retriever.memory.archive import Archived
 from retriever.memory.chunks import (
+    OURS,
     Chunk,
     check_importance,
     check_knowledge_type,
+    check_metadata,
     check_tags,
     chunk_id,
     timestamp,
@@ -36,7 +39,7 @@ from retriever.memory.policy import Policy, judge
 from retriever.memory.writing import BATCH, remove, write_chunks
 from retriever.operations import read, write
 from retriever.plans import Call, Command, Plan, ask_all, ask_one, raise_first
-from retriever.queries import check_bool
+from retriever.queries import check_bool, check_int
 from retriever.replies import integer, text_map
 
 # What was judged must be what is there: its token and its count of uses. The document, if it still is of that
@@ -100,8 +103,10 @@ def set_chunk_tags(
     changed = yield from write.update(memory.live, chunk.id, {**changes, "revision": new_token()})
     if not changed:
         raise InvalidInput(f"chunk {chunk_index} of document {doc_id!r} was deleted at the same time")
-    (after,) = yield from chunks_by_id(memory, [chunk.id])
-    return after
+    after = yield from chunks_by_id(memory, [chunk.id])
+    if not after:
+        raise InvalidInput(f"chunk {chunk_index} of document {doc_id!r} was deleted at the same time")
+    return after[0]
 
 
 def redate(memory: Memory, doc_id: str, source_date: Any, new_token: Callable[[], str]) -> Plan[int]:
@@ -221,6 +226,9 @@ _KEPT = (
     "section source speaker content_type tags knowledge_type importance access_count last_accessed_at created_at "
     "source_date content_hash document_hash context embedder user agent session fields metadata"
 ).split()
+_COUNTERS = ("access_count", "last_accessed_at")
+# Of one document; arbitrary. Those before a restored one that are not there get a mark each in the document.
+_MOST_CHUNKS = 1_000_000
 
 
 def _archived(memory: Memory, chunk: Chunk, score: float, reason: str, now: float) -> Archived:
@@ -250,21 +258,25 @@ class Restored:
 def restore(memory: Memory, wanted: Callable[[Archived], bool]) -> Plan[Restored]:
     """See ``MemoryStore.restore``."""
     entries, damage = yield Call(memory.archive.read, ())
-    chosen = [entry for entry in entries.values() if wanted(entry) and _is_ours(memory, entry)]
-    there = yield from read.exists(memory.live, [entry.id for entry in chosen]) if chosen else _nothing()
-    assert isinstance(there, list)
+    chosen: list[Archived] = []
     skipped: dict[str, str] = {}
-    absent: list[Archived] = []
-    for entry, exists in zip(chosen, there, strict=True):
-        if exists:
-            skipped[entry.id] = "it is in the store, which wins"
+    for entry in entries.values():
+        if not (wanted(entry) and _is_ours(memory, entry)):
             continue
         try:
             _check(memory, entry)
         except (TypeError, ValueError) as error:
             skipped[entry.id] = f"its line holds no chunk: {error}"
             continue
-        absent.append(entry)
+        chosen.append(entry)
+    there = yield from read.exists(memory.live, [entry.id for entry in chosen]) if chosen else _nothing()
+    assert isinstance(there, list)
+    absent: list[Archived] = []
+    for entry, exists in zip(chosen, there, strict=True):
+        if exists:
+            skipped[entry.id] = "it is in the store, which wins"
+        else:
+            absent.append(entry)
     # A document that is gone comes back as it was last.
     latest = {entry.doc_id: _revision(entry.id) for entry in absent}
     back: list[Archived] = []
@@ -314,16 +326,32 @@ def _bring_back(memory: Memory, batch: Sequence[Archived]) -> Plan[dict[str, str
 
 def _check(memory: Memory, entry: Archived) -> None:
     """TypeError or ValueError for what a person may have made of a line of the archive."""
+    check_id(entry.id)
     parts = entry.id.split("/")
-    if len(parts) != 3 or entry.id != chunk_id(entry.doc_id, parts[1], entry.chunk_index):
+    if len(parts) != 3 or not all(parts) or entry.id != chunk_id(entry.doc_id, parts[1], entry.chunk_index):
         raise InvalidInput(f"{entry.id!r} is no id of chunk {entry.chunk_index} of {entry.doc_id!r}")
+    check_int("chunk_index", entry.chunk_index, _MOST_CHUNKS, least=0)
+    held = entry.metadata
+    for name, check in (
+        ("importance", check_importance),
+        ("knowledge_type", check_knowledge_type),
+        ("tags", check_tags),
+        ("metadata", check_metadata),
+    ):
+        if held.get(name) is not None:
+            check(held[name])
+    for name in ("section", "context"):
+        if not isinstance(held.get(name), (str, type(None))):
+            raise InvalidInput(f"{name}: a string expected, not {held[name]!r}")
     _document_of(memory, entry)
     _counters_of(entry)
 
 
 def _counters_of(entry: Archived) -> tuple[int, float | None]:
     uses, used = entry.metadata.get("access_count") or 0, entry.metadata.get("last_accessed_at")
-    return int(uses), None if used is None else timestamp(used, "last_accessed_at")
+    # A greater one could not be counted on, and every search that finds the chunk would fail at it.
+    count = check_int("access_count", uses, 2**53, least=0)
+    return count, None if used is None else timestamp(used, "last_accessed_at")
 
 
 def _nothing() -> Plan[list[bool]]:
@@ -352,11 +380,10 @@ def _revive_document(memory: Memory, entry: Archived, stored: Mapping[str, str],
 
 
 def _document_of(memory: Memory, entry: Archived) -> Document:
-    held = dict(entry.metadata)
-    own = dict(held.pop("fields", None) or {})
-    for name in ("access_count", "last_accessed_at"):
-        held.pop(name, None)
-    held.setdefault("created_at", entry.archived_at)
+    own = {name: value for name, value in dict(entry.metadata.get("fields") or {}).items() if name not in OURS}
+    held = {name: value for name, value in entry.metadata.items() if name in _KEPT and name not in _COUNTERS}
+    if held.get("created_at") is None:
+        held["created_at"] = entry.archived_at
     held["embedder"] = memory.live.embedder  # it is embedded anew
     for name in ("created_at", "source_date"):
         if held.get(name) is not None:
