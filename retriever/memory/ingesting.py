@@ -163,19 +163,19 @@ class _Batch:
     """Sources that are ingested together, and reports of those that could not be read, in their order."""
 
     def __init__(self, memory: Memory) -> None:
-        self.memory, self.sources = memory, list[tuple[str, _Read | Ingested]]()
-        self.chunks, self.documents, self._digests = 0, set[str](), set[str]()
+        self.memory, self.sources = memory, list[tuple[str, _Read | Ingested, Collection[str]]]()
+        self.chunks, self._documents, self._digests = 0, list[str](), set[str]()
 
     def holds_like(self, given: _Read | Ingested) -> bool:
         """Whether there is one of the same document, or of the same content."""
         if isinstance(given, Ingested):
             return False
-        return self._document(given) in self.documents or given.digest in self._digests
+        return self._document(given) in self._documents or given.digest in self._digests
 
     def add(self, source: str, given: _Read | Ingested) -> None:
-        self.sources.append((source, given))
+        self.sources.append((source, given, tuple(self._documents)))
         if not isinstance(given, Ingested):
-            self.documents.add(self._document(given))
+            self._documents.append(self._document(given))
             self._digests.add(given.digest)
             self.chunks += len(given.material.pieces)
 
@@ -186,10 +186,10 @@ class _Batch:
 def _ingest_batch(
     batch: _Batch, on_source: Callable[[Ingested], Any] | None, options: Mapping[str, Any]
 ) -> Plan[list[Ingested]]:
-    def plan(source: str, given: _Read | Ingested) -> Plan[Ingested]:
+    def plan(source: str, given: _Read | Ingested, before: Collection[str]) -> Plan[Ingested]:
         if isinstance(given, Ingested):
             return given
-        return (yield from _reported(_ingest(batch.memory, given, beside=batch.documents, **options), source))
+        return (yield from _reported(_ingest(batch.memory, given, before=before, **options), source))
 
     several = len(batch.sources) > 1
     done: list[Ingested | Exception]
@@ -241,7 +241,7 @@ def _ingest(
     memory: Memory,
     given: _Read,
     *,
-    beside: Collection[str],
+    before: Collection[str],
     now: float,
     new_token: Callable[[], str],
     update_index: bool,
@@ -274,8 +274,8 @@ def _ingest(
             status = "unchanged" if dry_run else "skipped"
             return Ingested(material.source, status, doc_id, reason=f"unchanged{_forgotten(doc_id, stored)}")
         healed = f"{lost} of its {stored['chunk_count']} chunks had been lost" if lost else None
-        # The others of this batch have other contents: one that holds this content still is about to lose it.
-        twin = yield from _holder(memory, digest, beside)
+        # Those before it in its batch have other contents: one that still holds this content is about to lose it.
+        twin = yield from _holder(memory, digest, [doc_id, *before])
         if twin is not None and on_duplicate == "skip":
             status = "unchanged" if dry_run else "skipped"
             return Ingested(material.source, status, doc_id, reason=f"same content as {twin}", duplicate_of=twin)

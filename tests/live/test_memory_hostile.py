@@ -8,9 +8,8 @@ import pytest
 
 from retriever import InvalidInput
 from retriever.memory import keeping
-from retriever.memory.store import MemoryStore, Note
+from retriever.memory.store import Note
 from retriever.operations import read
-from tests.fakes import Embedder
 from tests.memory_stores import Steps, chunk_ids, dump, lines, note
 
 pytestmark = pytest.mark.live
@@ -157,18 +156,19 @@ async def test_a_weight_that_there_is_not(remember):
         await store.forget(half_life=3)
 
 
-def test_a_chunk_that_goes_while_its_tags_are_set(url, name, tmp_path):
+@pytest.mark.parametrize("remember", ["sync"], indirect=True)  # whose plans are taken step by step
+async def test_a_chunk_that_goes_while_its_tags_are_set(remember):
     """Who sets them is told that it was deleted, whichever step it went after."""
-    with MemoryStore.open(url, namespace=name, embed=Embedder(), archive=tmp_path / "archive") as store:
-        told = []
-        for at in range(8):
-            doc_id = store.ingest(Note("some text", f"source {at}")).sources[0].doc_id
-            steps = _setting(store, doc_id).take(at)
-            store.delete_document(doc_id)
-            try:
-                steps.finish()
-            except InvalidInput as error:
-                told.append(str(error))
+    store = await remember()
+    told = []
+    for at in range(8):
+        doc_id = (await store.ingest(Note("some text", f"source {at}"))).sources[0].doc_id
+        steps = _setting(store.retriever, doc_id).take(at)
+        await store.delete_document(doc_id)
+        try:
+            steps.finish()
+        except InvalidInput as error:
+            told.append(str(error))
     assert any("was deleted at the same time" in each for each in told), told
 
 
