@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
@@ -316,10 +316,18 @@ def _left_out(count: int, of: int, what: str, how: str) -> list[str]:
 # --- chunks ---------------------------------------------------------------------------------------
 
 
+def _is_roomy(metadata: Mapping[str, Any]) -> bool:
+    """Whether there is room for it as it will stand: of deep lists each item has a line, mostly of blanks."""
+    # Indenting takes the slow way of the json module, so what is too long without it does not go there.
+    return all(
+        len(json.dumps(metadata, ensure_ascii=False, default=str, indent=indent).encode()) <= _METADATA
+        for indent in (None, 2)
+    )
+
+
 def _fields(chunk: Chunk, length: int) -> dict[str, Any]:
     metadata = {**chunk.metadata, **chunk.fields}
-    # Of a list within a list within a list each item has a line of its own, mostly of blanks.
-    roomy = len(json.dumps(metadata, ensure_ascii=False, default=str, indent=2).encode()) <= _METADATA
+    roomy = _is_roomy(metadata)
     tags = [cut(tag, _TAG) for tag in chunk.tags[:_TAGS]]
     names = (chunk.source, chunk.section, chunk.speaker, chunk.content_type)
     whole = len(chunk.content) <= length and roomy and tags == list(chunk.tags)
