@@ -25,7 +25,6 @@ from retriever.memory.searching import Found
 # Bytes of JSON, as it stands in the text of a result; hosts warn from some 10,000 tokens on.
 BUDGET = 40_000
 _ROOM = BUDGET - 2_000  # for what stands around a list
-_MOST = _ROOM // 100  # items of a list: none is shorter than 100 bytes
 _LENGTHS = (100_000, 4_000, 1_500, 700, 300, 120)  # characters of a text, tried in this order
 _NAME = 300  # characters of a source, a section, a reason
 _TAGS, _TAG = 20, 100  # tags of a chunk, and characters of one
@@ -288,16 +287,16 @@ def within(
     """
     shown: list[M] = []
     for length in lengths:
-        shown = [show(item, length) for item in items[:_MOST]]
-        if sum(map(size, shown)) <= room:
+        shown, left = [], room
+        for item in items:
+            each = show(item, length)
+            left -= size(each)
+            if left < 0:
+                break
+            shown.append(each)
+        else:
             return shown
-    kept = []
-    for each in shown:
-        room -= size(each)
-        if room < 0:
-            break
-        kept.append(each)
-    return kept
+    return shown
 
 
 def cut(text: str, length: int) -> str:
@@ -318,11 +317,12 @@ def _left_out(count: int, of: int, what: str, how: str) -> list[str]:
 
 def _is_roomy(metadata: Mapping[str, Any]) -> bool:
     """Whether there is room for it as it will stand: of deep lists each item has a line, mostly of blanks."""
-    # Indenting takes the slow way of the json module, so what is too long without it does not go there.
-    return all(
-        len(json.dumps(metadata, ensure_ascii=False, default=str, indent=indent).encode()) <= _METADATA
-        for indent in (None, 2)
-    )
+    left = _METADATA
+    for part in json.JSONEncoder(ensure_ascii=False, default=str, indent=2).iterencode(metadata):
+        left -= len(part.encode())
+        if left < 0:  # of a megabyte the rest is not looked at
+            return False
+    return True
 
 
 def _fields(chunk: Chunk, length: int) -> dict[str, Any]:
