@@ -71,8 +71,7 @@ class Archived:
         if not isinstance(self.metadata, Mapping):
             raise InvalidInput(f"metadata: a mapping expected, not {self.metadata!r}")
         object.__setattr__(self, "score", float(number(self.score, "score")))
-        # ISO 8601 as datetime writes it has six digits: rounded here, so that a line gives back what it was made of.
-        object.__setattr__(self, "archived_at", round(timestamp(self.archived_at, "archived_at"), 6))
+        object.__setattr__(self, "archived_at", timestamp(self.archived_at, "archived_at"))
 
     def __hash__(self) -> int:
         return hash(self.id)

@@ -204,6 +204,11 @@ def chunk_id(doc_id: str, revision: str, index: int) -> str:
     return f"{doc_id}/{revision}/{index}"
 
 
+def revision_of(id: str) -> str:
+    """The revision of its document that a chunk belongs to, which its own is only until something of it is set."""
+    return id.split("/")[1]
+
+
 def chunk_of(document: Document, uses: int = 0, used: float | None = None) -> Chunk:
     """The chunk that a stored document is."""
     given = document.fields

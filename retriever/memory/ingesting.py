@@ -27,6 +27,7 @@ from retriever.memory.chunks import (
     content_hash,
     document_id,
     iso,
+    revision_of,
     timestamp,
 )
 from retriever.memory.finding import Memory, ids_of, kept_ids, matching, optional
@@ -40,11 +41,9 @@ from retriever.replies import integer, text_map
 log = logging.getLogger("retriever")
 T = TypeVar("T")
 
-
 _MOST_SHARED = 2 * MAX_BYTES  # characters of metadata that a source's chunks hold together; arbitrary
 _LONGEST_TITLE = 200  # characters of it before each chunk; arbitrary
 _ATTEMPTS = 20  # of an ingest whose source others ingest at the same time; arbitrary
-
 
 # What may be indexed before a chunk's own text, in this order.
 CONTEXT_PARTS = ("previous", "title", "section", "source", "tags", "date", "speaker")
@@ -444,7 +443,7 @@ def _others(memory: Memory, doc_id: str, stored: Mapping[str, str]) -> Plan[list
     key = memory.names.document(doc_id)
     after = yield from ask_one(Command(("HGETALL", key), text_map, key))
     alive = {after.get("revision"), *(mark.removeprefix(MARK) for mark in _marks(after))}
-    return [id for id in dict.fromkeys(found) if id.split("/")[1] not in alive]
+    return [id for id in dict.fromkeys(found) if revision_of(id) not in alive]
 
 
 def _lost(memory: Memory, doc_id: str, stored: Mapping[str, str]) -> Plan[int | None]:

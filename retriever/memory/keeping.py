@@ -22,6 +22,7 @@ from retriever.memory.chunks import (
     check_metadata,
     check_tags,
     chunk_id,
+    revision_of,
     timestamp,
 )
 from retriever.memory.finding import (
@@ -157,7 +158,7 @@ def delete_chunks(memory: Memory, ids: str | Iterable[str], reason: str | None, 
         yield Call(memory.archive.append, (entries,))
     by_document: dict[tuple[str, str], list[str]] = {}
     for chunk in ours:
-        by_document.setdefault((chunk.doc_id, _revision(chunk.id)), []).append(f"{FORGOTTEN}{chunk.chunk_index}")
+        by_document.setdefault((chunk.doc_id, revision_of(chunk.id)), []).append(f"{FORGOTTEN}{chunk.chunk_index}")
     # Before they go: killed in between, this is done when it is run again.
     commands: list[Command[int]] = []
     for (doc_id, revision), marks in by_document.items():
@@ -167,11 +168,6 @@ def delete_chunks(memory: Memory, ids: str | Iterable[str], reason: str | None, 
             commands.append(Command(("EVAL", _MARK_FORGOTTEN, 1, key, revision, *words), integer, key))
     raise_first(*((yield from ask_all(commands)) if commands else ()))
     return (yield from remove(memory, [chunk.id for chunk in ours]))
-
-
-def _revision(id: str) -> str:
-    """The revision of its document that a chunk belongs to, which its own is only until something of it is set."""
-    return id.split("/")[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +204,7 @@ def forget(memory: Memory, policy: Policy, *, dry_run: bool, now: float) -> Plan
                     (
                         *("EVAL", _FORGET, 4, key, memory.names.uses, memory.names.used),
                         *(memory.names.document(each.chunk.doc_id), each.chunk.revision, each.chunk.id),
-                        *(each.chunk.access_count, _revision(each.chunk.id), f"{FORGOTTEN}{each.chunk.chunk_index}"),
+                        *(each.chunk.access_count, revision_of(each.chunk.id), f"{FORGOTTEN}{each.chunk.chunk_index}"),
                     ),
                     integer,
                     key,
@@ -269,7 +265,7 @@ def restore(memory: Memory, wanted: Callable[[Archived], bool]) -> Plan[Restored
             skipped[entry.id] = f"its line holds no chunk: {error}"
             continue
         chosen.append(entry)
-    there = yield from read.exists(memory.live, [entry.id for entry in chosen]) if chosen else _nothing()
+    there = (yield from read.exists(memory.live, [entry.id for entry in chosen])) if chosen else []
     assert isinstance(there, list)
     absent: list[Archived] = []
     for entry, exists in zip(chosen, there, strict=True):
@@ -278,12 +274,12 @@ def restore(memory: Memory, wanted: Callable[[Archived], bool]) -> Plan[Restored
         else:
             absent.append(entry)
     # A document that is gone comes back as it was last.
-    latest = {entry.doc_id: _revision(entry.id) for entry in absent}
+    latest = {entry.doc_id: revision_of(entry.id) for entry in absent}
     back: list[Archived] = []
     for entry in absent:
         key = memory.names.document(entry.doc_id)
         stored = yield from ask_one(Command(("HGETALL", key), text_map, key))
-        revision = _revision(entry.id)
+        revision = revision_of(entry.id)
         if stored.get("revision", latest[entry.doc_id]) != revision:
             skipped[entry.id] = "its document has a newer version"
             continue
@@ -354,11 +350,6 @@ def _counters_of(entry: Archived) -> tuple[int, float | None]:
     return count, None if used is None else timestamp(used, "last_accessed_at")
 
 
-def _nothing() -> Plan[list[bool]]:
-    return []
-    yield  # a plan, like the other branch
-
-
 def _is_ours(memory: Memory, entry: Archived) -> bool:
     owner = {"namespace": memory.names.namespace, **memory.scope.fields}
     return all(entry.metadata.get(name) == value for name, value in owner.items())
@@ -390,6 +381,6 @@ def _document_of(memory: Memory, entry: Archived) -> Document:
             held[name] = timestamp(held[name], name)
     fields = {name: value for name, value in held.items() if value not in (None, [], {})}
     known = memory.live.schema.by_name
-    fields |= {"doc_id": entry.doc_id, "chunk_index": entry.chunk_index, "revision": _revision(entry.id)}
+    fields |= {"doc_id": entry.doc_id, "chunk_index": entry.chunk_index, "revision": revision_of(entry.id)}
     whole = {**own, **fields}
     return Document(entry.id, entry.content, {name: value for name, value in whole.items() if name in known})

@@ -162,6 +162,19 @@ def test_no_chunk_is_too_large_to_be_shown():
     assert [each.truncated for each in found.chunks] == [True, False]
 
 
+def test_what_there_is_no_room_for_is_not_looked_at():
+    """Of a thousand long chunks only those are shown that fit, at each length: the others cost nothing."""
+    looked = []
+
+    def show(item, length):
+        looked.append(item)
+        return answers.piece(chunk(item, "x" * length), length)
+
+    shown = answers.within(range(1_000), show)
+    assert 10 < len(shown) < 100
+    assert max(looked) == len(shown)
+
+
 def test_metadata_that_is_too_long_is_left_out():
     """The chunk says that something is missing."""
     (few, many) = (
