@@ -117,7 +117,7 @@ def evaluate(
             metavar="OLD.json", exists=True, dir_okay=False, help="An older report to compare with.", show_default=False
         ),
     ] = None,
-    output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the report.")] = Path(),
+    output: Annotated[Path, typer.Option(file_okay=False, writable=True, help="Folder for the report.")] = Path(),
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, for machines.")] = False,
 ) -> None:
     """Measure how well an index or a memory answers golden queries. Changes nothing.
@@ -145,6 +145,7 @@ def evaluate(
         opened as searched,
         progress(Console(stderr=True), len(asked.questions), "asking") as tell,
     ):
+        output.mkdir(parents=True, exist_ok=True)  # where it cannot be written is said before anything is asked
         report = run_evaluation(
             searched,
             asked,
