@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from importlib.metadata import version
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -23,24 +24,24 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 from valkey import Valkey
+from valkey.exceptions import ConnectionError as Unreachable
 from valkey.exceptions import ValkeyClusterException, ValkeyError
 
 from fields.errors import InvalidInput
 from fields.kinds import Text
 from retriever.client import Retriever
-from retriever.declared import read_schema
+from retriever.declared import live_schema, read_schema
 from retriever.demo import run as run_demo
 from retriever.documents import Document, FusedHit, Hit, Hits, IndexReport, UpsertReport, interruption
 from retriever.embedded import EmbeddedServer
 from retriever.embedders import LocalEmbedder
-from retriever.errors import IndexMissing, MissingExtra, RetrieverError, SchemaMismatch, ServerError
+from retriever.errors import MissingExtra, RetrieverError, SchemaMismatch, ServerError
 from retriever.evaluation_cli import convert, evaluate
 from retriever.explain import Explanation, Unanswered, quoted
 from retriever.fusion import Append, Fusion, Linear, Rrf
 from retriever.jsonlines import JsonLines
 from retriever.mcp_cli import mcp
 from retriever.memory_cli import app as memory
-from retriever.operations.index import search_engine, stored_schema
 from retriever.schema import Schema
 from retriever.screen import (
     asker,
@@ -75,7 +76,7 @@ Condition = Annotated[
         show_default=False,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, for machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, for machines; several things are a line each.")]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show the commands instead; those that only read are sent, no other is.")
 ]
@@ -114,12 +115,28 @@ class _Group(TyperGroup):
 
 app = typer.Typer(
     cls=_Group,
-    help="Valkey as a retriever: see it work, run an engine, make an index, fill it, ask it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"retriever {version('valkey-retriever')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Valkey as a retriever: see it work, run an engine, make an index, fill it, ask it."""
+
+
 app.add_typer(memory, name="memory")
 app.command("mcp")(mcp)
 
@@ -131,7 +148,9 @@ def run() -> None:
     try:
         app()
     except (RetrieverError, ValkeyError, ValkeyClusterException, OSError) as error:
-        say(str(error))
+        # Not of its kinds, such as a wrong password, which the server itself tells.
+        silent = type(error) is Unreachable
+        say(f"no server answers: {error} `retriever serve` starts one" if silent else str(error))
         raise SystemExit(1) from None
 
 
@@ -481,13 +500,7 @@ def _connect(
 def _schema(server: _Server, index: str, watch: Explanation | None) -> Schema:
     """The schema that the live index was made with."""
     with _connect(server, Schema(index), watch) as unknown:
-        try:
-            return unknown._run("stored_schema", stored_schema(index))
-        except IndexMissing:
-            raise IndexMissing(f"no index {index!r} on this server") from None
-        except ServerError:
-            unknown._run("search_engine", search_engine(unknown._live))  # says which server it is, and what is needed
-            raise
+        return live_schema(unknown)
 
 
 def _described(server: _Server, index: str, watch: Explanation | None) -> tuple[Schema, IndexReport]:
