@@ -505,6 +505,12 @@ def test_pending_until_update_index(memory, folder):
     assert answer(memory("health", "--json")) == {"ok": True, "findings": [], "chunks": 2, "documents": 2}
 
 
+def test_health_says_that_there_are_more(memory, store):
+    """Of many examples five are named, and the others counted."""
+    store.ingest([Note(f"note {at}", f"n {at}") for at in range(7)], update_index=False)
+    assert words(memory("health")).endswith(", and 2 more")
+
+
 def test_stats(memory, two, store):
     """Counts, as facts for people and one object for machines."""
     store.set_chunk_tags(two[0], 0, tags=["a"], knowledge_type="paper")
@@ -623,6 +629,13 @@ def test_namespaces(memory, folder, namespace, two, url):
     ours = [row for row in rows(run("memory", "namespaces", "--json", url=url)) if namespace in row["namespace"]]
     assert ours == [{"namespace": namespace, "chunks": 2}, {"namespace": f"{namespace}: b@2", "chunks": 1}]
     assert f"1  {namespace}: b@2\n" in run("memory", "namespaces", url=url).stdout
+
+
+def test_a_namespace_whose_index_was_dropped(memory, raw, namespace, two):
+    """It is there still: its index is made anew, as health advises."""
+    raw.execute_command("FT.DROPINDEX", f"{{memory.{namespace}}}")
+    assert answer(memory("stats", "--json"))["chunks"] == 2
+    assert memory("health").returncode == 0
 
 
 def test_restore_makes_a_namespace(memory, namespace):
