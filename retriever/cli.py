@@ -28,19 +28,18 @@ from valkey.exceptions import ValkeyClusterException, ValkeyError
 from fields.errors import InvalidInput
 from fields.kinds import Text
 from retriever.client import Retriever
-from retriever.declared import read_schema
+from retriever.declared import live_schema, read_schema
 from retriever.demo import run as run_demo
 from retriever.documents import Document, FusedHit, Hit, Hits, IndexReport, UpsertReport, interruption
 from retriever.embedded import EmbeddedServer
 from retriever.embedders import LocalEmbedder
-from retriever.errors import IndexMissing, MissingExtra, RetrieverError, SchemaMismatch, ServerError
+from retriever.errors import MissingExtra, RetrieverError, SchemaMismatch, ServerError
 from retriever.evaluation_cli import convert, evaluate
 from retriever.explain import Explanation, Unanswered, quoted
 from retriever.fusion import Append, Fusion, Linear, Rrf
 from retriever.jsonlines import JsonLines
 from retriever.mcp_cli import mcp
 from retriever.memory_cli import app as memory
-from retriever.operations.index import search_engine, stored_schema
 from retriever.schema import Schema
 from retriever.screen import (
     asker,
@@ -481,13 +480,7 @@ def _connect(
 def _schema(server: _Server, index: str, watch: Explanation | None) -> Schema:
     """The schema that the live index was made with."""
     with _connect(server, Schema(index), watch) as unknown:
-        try:
-            return unknown._run("stored_schema", stored_schema(index))
-        except IndexMissing:
-            raise IndexMissing(f"no index {index!r} on this server") from None
-        except ServerError:
-            unknown._run("search_engine", search_engine(unknown._live))  # says which server it is, and what is needed
-            raise
+        return live_schema(unknown)
 
 
 def _described(server: _Server, index: str, watch: Explanation | None) -> tuple[Schema, IndexReport]:

@@ -1,4 +1,4 @@
-"""A schema in a TOML file, for the command line.
+"""A schema for the command line: in a TOML file, or that of a live index.
 
     name = "docs"                     # prefix = "docs:" unless given
     [vector]                          # the arguments of Vector; without dims those of the local embedder
@@ -26,6 +26,9 @@ from typing import Any, TypeVar
 from fields.analysis import Analysis
 from fields.errors import InvalidInput
 from fields.kinds import FIELD_KINDS, Field, Vector
+from retriever.client import Retriever
+from retriever.errors import IndexMissing, ServerError
+from retriever.operations.index import search_engine, stored_schema
 from retriever.schema import Schema
 
 T = TypeVar("T")
@@ -46,6 +49,20 @@ def read_schema(path: Path) -> Schema:
         return _schema(declared)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
+
+
+def live_schema(unknown: Retriever) -> Schema:
+    """The schema that a live index was made with. unknown: a retriever of which the index's name alone is right.
+
+    Raises IndexMissing, ServerError.
+    """
+    try:
+        return unknown._run("stored_schema", stored_schema(unknown._live.schema.name))
+    except IndexMissing:
+        raise IndexMissing(f"no index {unknown._live.schema.name!r} on this server") from None
+    except ServerError:
+        unknown._run("search_engine", search_engine(unknown._live))  # says which server it is, and what is needed
+        raise
 
 
 def _schema(declared: Mapping[str, Any]) -> Schema:

@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.text import Text as Line
 
 from retriever.client import Retriever
-from retriever.declared import read_schema
+from retriever.declared import live_schema, read_schema
 from retriever.embedded import EmbeddedServer
-from retriever.errors import IndexMissing, SchemaMismatch, ServerError
+from retriever.errors import IndexMissing, SchemaMismatch
 from retriever.evaluation.arms import INDEX_ARMS, MEMORY_ARMS
 from retriever.evaluation.converting import convert as convert_collection
 from retriever.evaluation.golden import Golden, read_golden
@@ -32,7 +32,6 @@ from retriever.evaluation.running import evaluate as run_evaluation
 from retriever.memory.chunks import Names
 from retriever.memory.named import embedder_named, reranker_named
 from retriever.memory.store import MemoryStore, home
-from retriever.operations.index import search_engine, stored_schema
 from retriever.schema import Schema
 from retriever.screen import bare_table, plain, print_json, progress, say, table_console
 
@@ -117,7 +116,7 @@ def evaluate(
             metavar="OLD.json", exists=True, dir_okay=False, help="An older report to compare with.", show_default=False
         ),
     ] = None,
-    output: Annotated[Path, typer.Option(file_okay=False, help="Folder for the report.")] = Path(),
+    output: Annotated[Path, typer.Option(file_okay=False, writable=True, help="Folder for the report.")] = Path(),
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout, for machines.")] = False,
 ) -> None:
     """Measure how well an index or a memory answers golden queries. Changes nothing.
@@ -145,6 +144,7 @@ def evaluate(
         opened as searched,
         progress(Console(stderr=True), len(asked.questions), "asking") as tell,
     ):
+        output.mkdir(parents=True, exist_ok=True)  # where it cannot be written is said before anything is asked
         report = run_evaluation(
             searched,
             asked,
@@ -266,13 +266,7 @@ def _memory(
 def _stored(url: str | None, index: str, cluster: bool) -> Schema:
     """The schema that a live index was made with."""
     with Retriever.connect(url, Schema(index), cluster=cluster) as unknown:
-        try:
-            return unknown._run("stored_schema", stored_schema(index))
-        except IndexMissing:
-            raise IndexMissing(f"no index {index!r} on this server") from None
-        except ServerError:
-            unknown._run("search_engine", search_engine(unknown._live))  # says which server it is, and what is needed
-            raise
+        return live_schema(unknown)
 
 
 # --- what comes in, what goes out -----------------------------------------------------------------

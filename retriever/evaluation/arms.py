@@ -14,6 +14,7 @@ from fields.errors import InvalidInput
 from fields.filters import as_filter
 from retriever.client import Retriever
 from retriever.documents import FusedHit, Hits
+from retriever.errors import RetrieverError
 from retriever.evaluation.golden import Question
 from retriever.fusion import CHANNELS, Append, Fusion, Linear, Rrf
 from retriever.memory import finding
@@ -63,6 +64,11 @@ class Arm:
     what: str
     ask: Callable[[Question, int], Answer]
     reranked: bool = False
+
+
+def why(error: Exception) -> str:
+    """Why a query failed, in a line; the kind of what is not the library's own error is part of it."""
+    return str(error) if isinstance(error, RetrieverError) else f"{type(error).__name__}: {error}"
 
 
 # --- an index -------------------------------------------------------------------------------------
@@ -239,6 +245,8 @@ def arms_of(target: Target, chosen: Sequence[str] | None, rerank: Reranker | Non
     Raises InvalidInput for one that there is not, and for one that was chosen and cannot run.
     """
     known = INDEX_ARMS + (MEMORY_ARMS if isinstance(target, MemoryTarget) else ())
+    if isinstance(chosen, str) or not isinstance(chosen, Sequence | None):
+        raise InvalidInput(f"arms: a list of names expected, not {chosen!r:.80}")
     names = list(known if chosen is None else dict.fromkeys(chosen))
     wrong = [name for name in names if name not in known]
     if wrong or not names:

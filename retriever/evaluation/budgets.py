@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from retriever.evaluation.arms import Answer, Target, linear_of
+from retriever.evaluation.arms import Answer, Target, linear_of, why
 from retriever.evaluation.golden import Question
 from retriever.evaluation.measures import intervals, measured
 from retriever.evaluation.report import Budget
@@ -23,30 +23,37 @@ ALL = "all"
 WAYS = ("vector@50", "vector@60", "vector@80", "append 50+10", "rrf@60", "linear@60")
 
 
-def budgets(target: Target, questions: Sequence[Question]) -> tuple[Budget, ...]:
-    """Recall of each way over all queries and per category, and its paired difference to the sixty nearest.
+def budgets(target: Target, questions: Sequence[Question]) -> tuple[tuple[Budget, ...], list[str]]:
+    """Recall of each way over all queries and per category, and its paired difference to the sixty nearest; and notes.
 
-    A result is what fills the budget: a chunk, where documents are found by chunks. A query that fails recalls nothing.
+    A result is what fills the budget: a chunk, where documents are found by chunks. A query that fails recalls nothing,
+    and the notes say so.
     """
+    failed: list[str] = []
     rankings: dict[str, dict[str, Sequence[str]]] = {way: {} for way in WAYS}
     for question in questions:
         for way in WAYS:
-            rankings[way][question.id] = _ask(target, question, way)
+            rankings[way][question.id] = _ask(target, question, way, failed)
     recalls = {way: measured(questions, found, ks=(1_000,), window=1)["R@1000"] for way, found in rankings.items()}
     categories: dict[str, list[str]] = {ALL: [each.id for each in questions]}
     for question in questions:
         if question.category is not None:
-            categories.setdefault(f"{question.category}", []).append(question.id)
+            name = f"category {ALL}" if question.category == ALL else question.category
+            categories.setdefault(name, []).append(question.id)
     rows = [(category, way) for category in categories for way in WAYS]
     values = [[recalls[way][id] for id in categories[category]] for category, way in rows]
     moved = [[recalls[way][id] - recalls[AGAINST][id] for id in categories[category]] for category, way in rows]
+    notes = []
+    if failed:
+        count = f"{len(failed)} of {len(questions) * len(WAYS)}"
+        notes.append(f"the equal-budget table: {count} searches failed and recall nothing; the first: {failed[0]}")
     return tuple(
         Budget(way, category, recall, AGAINST, difference)
         for (category, way), recall, difference in zip(rows, intervals(values), intervals(moved), strict=True)
-    )
+    ), notes
 
 
-def _ask(target: Target, question: Question, way: str) -> Sequence[str]:
+def _ask(target: Target, question: Question, way: str, failed: list[str]) -> Sequence[str]:
     name, _, results = way.partition("@")
     try:
         answer: Answer
@@ -58,6 +65,7 @@ def _ask(target: Target, question: Question, way: str) -> Sequence[str]:
             answer = target.ask(question, BUDGET, fusion=linear_of(target), channels=CHANNELS)
         else:
             answer = target.ask(question, BUDGET - 10, fusion=Append(10), channels=CHANNELS)
-    except Exception:  # said of the arm that asked it already
+    except Exception as error:
+        failed.append(why(error))
         return ()
     return answer.ids

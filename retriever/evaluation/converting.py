@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fields.errors import InvalidInput
+from fields.names import check_index_name
 from retriever.evaluation.golden import Golden, Question, beir_rows, read_golden, some
 
 __all__ = ["Collection", "convert", "read_collection"]
@@ -56,11 +57,16 @@ def read_collection(path: str | Path) -> Collection:
 
 
 def convert(path: str | Path, folder: str | Path, name: str) -> Collection:
-    """Write schema.toml, documents.jsonl and golden.jsonl of a collection; name: of the index that they are for."""
+    """Write schema.toml, documents.jsonl and golden.jsonl of a collection; name: of the index that they are for.
+
+    Raises InvalidInput as ``read_collection`` does and for a name that no index can have, OSError.
+    """
+    check_index_name(name)
     collection, folder = read_collection(path), Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     fields = [f"{field} = {{ {kind} }}" for field, kind in collection.fields.items()]
-    schema = [f"name = {json.dumps(name)}", "", "[fields]", *fields, ""]
+    # TOML knows no surrogate pair, which JSON makes of what is beyond U+FFFF when it keeps to ASCII.
+    schema = [f"name = {json.dumps(name, ensure_ascii=False)}", "", "[fields]", *fields, ""]
     (folder / "schema.toml").write_text("\n".join(schema), "utf-8")
     for file, rows in (
         ("documents.jsonl", collection.documents),
@@ -110,7 +116,10 @@ def _longmemeval(path: Path, items: Sequence[Any]) -> Collection:
                 if session not in texts:
                     texts[session] = (date, said)
                 haystacks.setdefault(session, []).append(id)
-            gains = dict.fromkeys(item["answer_session_ids"], 1)
+            answers = item["answer_session_ids"]
+            if not isinstance(answers, list):
+                raise InvalidInput(f"answer_session_ids: a list expected, not {answers!r:.80}")
+            gains = dict.fromkeys(answers, 1)
             if not gains or id.endswith("_abs"):  # asked to see whether the answer is "I do not know"
                 unanswered.append(id)
                 continue

@@ -9,28 +9,38 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fields.errors import InvalidInput
+from fields.names import check_id
 from retriever.errors import MissingExtra
 
 __all__ = ["EXTRA", "Golden", "Question", "read_golden"]
 
 EXTRA = "pip install 'valkey-retriever[eval]'"
 KEYS = ("query", "relevant", "authority", "noise", "category", "id", "filter")
+# trec_eval keeps a count for every gain up to the highest: it slows down with it, and crashes at 2**31.
+MAX_GAIN = 1_000
+# PyYAML takes about ten seconds and 70 MB for each.
+_MAX_YAML_MB = 10
+_WHOLE = re.compile(r"-?\d{1,9}")  # int() refuses numbers of many thousand digits in words of its own
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """One golden query.
 
-    relevant: id -> gain, a whole number: the higher the better the answer, 0 for what was judged and answers nothing.
-        At least one is above 0. Ids are of documents: of an index, or of a memory's documents (not its chunks).
+    relevant: id -> gain, a whole number up to 1,000: the higher the better the answer, 0 for what was judged and
+        answers nothing. At least one is above 0. Ids are of documents: of an index, or of a memory's documents (not its
+        chunks).
     authority: the id that should come first, one of the relevant. noise: ids that should not come at all.
-    category: of the query, for the tables by category. filter: as in ``Retriever.query``; the query is asked with it.
+    category: of the query, for the tables by category. filter: as in ``Retriever.query``, in the form of a mapping of
+        what JSON has; the query is asked with it.
     id: of the query; made of its text and filter unless given, so that reports of two days can be compared.
     """
 
@@ -45,10 +55,14 @@ class Question:
     def __post_init__(self) -> None:
         if not isinstance(self.query, str) or not self.query.strip():
             raise InvalidInput(f"query: a text expected, not {self.query!r:.80}")
-        for id, gain in self.relevant.items():
-            if isinstance(gain, bool) or not isinstance(gain, int) or gain < 0:
-                raise InvalidInput(f"relevant: the gain of {id!r} is a whole number from 0 on, not {gain!r:.80}")
-        gains = dict(self.relevant)
+        if not isinstance(self.relevant, Mapping):
+            raise InvalidInput(f"relevant: a mapping of ids to gains expected, not {self.relevant!r:.80}")
+        if isinstance(self.noise, str):
+            raise InvalidInput(f"noise: several ids expected, not {self.noise!r:.80}")
+        gains = {check_id(id): _check_gain(id, gain) for id, gain in self.relevant.items()}
+        for id in (*self.noise, *(() if self.authority is None else (self.authority,))):
+            check_id(id)
+        _check_filter(self.filter)
         if self.authority is not None:  # what should come first answers the query, listed or not
             gains[self.authority] = gains.get(self.authority, 0) or max(gains.values(), default=0) or 1
         if not any(gains.values()):
@@ -78,11 +92,14 @@ class Golden:
     notes: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "questions", tuple(self.questions))
+        wrong = next((each for each in self.questions if not isinstance(each, Question)), None)
+        if wrong is not None:
+            raise InvalidInput(f"questions: a Question expected, not {wrong!r:.80}")
         if not self.questions:
             why = f": {self.notes[0]}" if self.notes else ""
             raise InvalidInput(f"{self.source or 'golden'}: no query that can be judged{why}")
-        ids = [question.id for question in self.questions]
-        twice = sorted({id for id in ids if ids.count(id) > 1}) if len(set(ids)) < len(ids) else []
+        twice = [id for id, count in Counter(question.id for question in self.questions).items() if count > 1]
         if twice:
             raise InvalidInput(
                 f"{self.source or 'golden'}: two queries with the id {twice[0]!r}; an id is of one query"
@@ -133,8 +150,26 @@ class _Unjudged(InvalidInput):
 
 
 def _digest(query: str, filter: object) -> str:
-    text = json.dumps([" ".join(query.split()), filter], sort_keys=True, default=str)
+    text = json.dumps([" ".join(query.split()), filter], sort_keys=True)
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=6).hexdigest()
+
+
+def _check_gain(id: str, gain: object) -> int:
+    if isinstance(gain, bool) or not isinstance(gain, int) or not 0 <= gain <= MAX_GAIN:
+        raise InvalidInput(f"relevant: the gain of {id!r} is a whole number from 0 to {MAX_GAIN:,}, not {gain!r:.80}")
+    return gain
+
+
+def _check_filter(filter: object) -> None:
+    """A report repeats it: what JSON does not have (a date, NaN) would lose the report once everything is asked."""
+    if filter is None:
+        return
+    if not isinstance(filter, Mapping):
+        raise InvalidInput(f"filter: a mapping expected, not {filter!r:.80}")
+    try:
+        json.dumps(filter, allow_nan=False, sort_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"filter: only what JSON has ({error}); to YAML a date is none: quote it") from None
 
 
 def _text(path: Path) -> str:
@@ -155,9 +190,9 @@ def _question(entry: object) -> Question:
         raise InvalidInput(f"unknown key {', '.join(map(repr, unknown))}; known: {', '.join(KEYS)}")
     if "query" not in entry:
         raise InvalidInput("the key query is missing")
-    filter = entry.get("filter")
-    if filter is not None and not isinstance(filter, Mapping):
-        raise InvalidInput(f"filter: a mapping expected, not {filter!r:.80}")
+    category = entry.get("category")
+    if isinstance(category, (list, Mapping)):
+        raise InvalidInput(f"category: a word expected, not {category!r:.80}")
     authority = entry.get("authority")
     relevant = _gains(entry.get("relevant"))
     if authority in (None, "") and not any(relevant.values()):
@@ -167,8 +202,8 @@ def _question(entry: object) -> Question:
         relevant,
         None if authority in (None, "") else _id(authority, "authority"),
         _ids(entry.get("noise"), "noise"),
-        None if entry.get("category") in (None, "") else str(entry["category"]),
-        filter,
+        None if category in (None, "") else str(category),
+        entry.get("filter"),
         "" if entry.get("id") is None else _id(entry["id"], "id"),
     )
 
@@ -180,10 +215,10 @@ def _gains(given: object) -> dict[str, int]:
 
 
 def _gain(id: object, value: object) -> int:
-    gain = str(value).strip()
-    if not gain.isdecimal() or isinstance(value, bool):
-        raise InvalidInput(f"relevant: the gain of {id!r} is a whole number from 0 on, not {value!r:.80}")
-    return int(gain)
+    given = value.strip() if isinstance(value, str) else value  # YAML's scalars are texts here
+    if isinstance(given, str) and _WHOLE.fullmatch(given):
+        given = int(given)
+    return _check_gain(str(id), given)
 
 
 def _ids(given: object, what: str) -> tuple[str, ...]:
@@ -209,9 +244,17 @@ def _json_lines(path: Path, text: str) -> Iterator[tuple[int, object]]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                yield number, json.loads(line)
+                yield number, json.loads(line, object_pairs_hook=_once)
             except (ValueError, RecursionError) as error:
                 raise InvalidInput(f"{path}:{number}: no JSON: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {twice!r} is there twice")
+    return found
 
 
 def _yaml(path: Path, text: str) -> Iterator[tuple[int, object]]:
@@ -220,11 +263,21 @@ def _yaml(path: Path, text: str) -> Iterator[tuple[int, object]]:
     except ImportError as error:
         raise MissingExtra(f"YAML is read by PyYAML ({error}); {EXTRA}, or write JSON lines") from error
 
+    if len(text) > _MAX_YAML_MB * 1_000_000:
+        raise InvalidInput(f"{path}: more than {_MAX_YAML_MB} MB of YAML; write JSON lines, which are read much faster")
+    left = 10 * len(text)  # aliases of aliases can stand for more than any memory holds
+
     def value(node: Any, *, typed: bool = False) -> object:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise InvalidInput(f"{path}:{node.start_mark.line + 1}: aliases stand for more than ten times the file")
         # Ids stay as they are written: to YAML 007 is the number 7, no is false and 2024-01-01 a date.
         if isinstance(node, yaml.MappingNode):
             found: dict[str, object] = {}
             for key, each in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    raise InvalidInput(f"{path}:{key.start_mark.line + 1}: a key is a word, not a list or a mapping")
                 name = str(key.value)
                 if name in found:
                     raise InvalidInput(f"{path}:{key.start_mark.line + 1}: the key {name!r} is there twice")
@@ -233,10 +286,20 @@ def _yaml(path: Path, text: str) -> Iterator[tuple[int, object]]:
         if isinstance(node, yaml.SequenceNode):
             return [value(each, typed=typed) for each in node.value]
         if typed:
-            return loader.construct_object(node)
+            try:
+                return loader.construct_object(node)
+            except (KeyError, ValueError):  # !!bool maybe, the 13th month
+                place, kind = f"{path}:{node.start_mark.line + 1}", node.tag.rpartition(":")[2]
+                raise InvalidInput(f"{place}: no YAML: {node.value!r:.80} is no {kind}") from None
         return None if node.tag == "tag:yaml.org,2002:null" else node.value
 
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise InvalidInput(
+            f"{path}:{line}: no YAML: the character {chr(error.character)!r} cannot stand there"
+        ) from None
     try:
         root = loader.get_single_node()
         if root is None:
@@ -307,11 +370,12 @@ def _qrels_file(folder: Path) -> Path:
 
 def _judgements(path: Path) -> dict[str, dict[str, int]]:
     judged: dict[str, dict[str, int]] = {}
-    for number, line in enumerate(_text(path).splitlines(), 1):
-        parts = line.split("\t")
-        if not line.strip() or (number == 1 and not parts[-1].strip().lstrip("-").isdecimal()):
+    for number, line in enumerate(_text(path).split("\n"), 1):
+        parts = line.rstrip("\r").split("\t")
+        whole = _WHOLE.fullmatch(parts[-1].strip())
+        if not line.strip() or (number == 1 and not whole):
             continue  # the head: query-id, corpus-id, score
-        if len(parts) != 3 or not parts[2].strip().lstrip("-").isdecimal():
+        if len(parts) != 3 or not whole:
             raise InvalidInput(f"{path}:{number}: query id, document id and a whole number expected, not {line!r:.80}")
         # trec's files mark what is worse than irrelevant by a negative gain; it answers nothing.
         judged.setdefault(parts[0], {})[parts[1]] = max(0, int(parts[2]))
@@ -319,13 +383,18 @@ def _judgements(path: Path) -> dict[str, dict[str, int]]:
 
 
 def beir_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(id, row) of a .jsonl file of BEIR's layout."""
+    """(id, row) of a .jsonl file of BEIR's layout, each id once."""
     if not path.is_file():
         raise InvalidInput(f"{path}: no such file; a folder holds corpus.jsonl, queries.jsonl and qrels/test.tsv")
+    lines: dict[str, int] = {}
     for number, row in _json_lines(path, _text(path)):
         if not isinstance(row, dict) or "_id" not in row:
             raise InvalidInput(f"{path}:{number}: a JSON object with the key _id expected")
-        yield str(row["_id"]), row
+        id = str(row["_id"])
+        if id in lines:
+            raise InvalidInput(f"{path}:{number}: the _id {id!r} is that of line {lines[id]} already")
+        lines[id] = number
+        yield id, row
 
 
 def some(ids: Iterable[str], one: str, many: str) -> str:

@@ -95,18 +95,29 @@ def measured(
     answered = {id: collapsed(ids) for id, ids in rankings.items() if id not in failed}
 
     def calculate(gains: Mapping[str, Mapping[str, int]], wanted: Mapping[str, Any], cut: int | None) -> dict[str, Any]:
-        judged = [ir.Qrel(query, id, gain) for query, each in gains.items() for id, gain in each.items()]
+        queries = list(gains)
+        numbers: dict[str, str] = {}  # of the document ids
+
+        def numbered(id: str) -> str:
+            # trec_eval's C crashes at an id with a lone surrogate, and takes two that differ after a NUL for one.
+            return numbers.setdefault(id, str(len(numbers)))
+
+        judged = [
+            ir.Qrel(str(at), numbered(id), gain)
+            for at, query in enumerate(queries)
+            for id, gain in gains[query].items()
+        ]
         # trec_eval sorts by score, and equal scores by id: scores that say the place keep the order.
         run = [
-            ir.ScoredDoc(query, id, -float(place))
-            for query in gains
+            ir.ScoredDoc(str(at), numbered(id), -float(place))
+            for at, query in enumerate(queries)
             for place, id in enumerate(answered.get(query, ())[:cut])
         ]
         found = {name: dict.fromkeys(gains, 0.0) for name in wanted}
         by_measure = {measure: name for name, measure in wanted.items()}
         if run:
             for each in ir.iter_calc(list(by_measure), judged, run):
-                found[by_measure[each.measure]][each.query_id] = float(each.value)
+                found[by_measure[each.measure]][queries[int(each.query_id)]] = float(each.value)
         return found
 
     kinds = {"nDCG": ir.nDCG, "R": ir.R, "P": ir.P, "Hit": ir.Success}

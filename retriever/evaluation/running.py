@@ -6,6 +6,8 @@ The arms take turns at being first, since the first to see a query pays for what
 
 from __future__ import annotations
 
+import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,11 +18,11 @@ import numpy as np
 
 from fields.errors import InvalidInput
 from retriever.client import Retriever
-from retriever.errors import RetrieverError, ServerError
-from retriever.evaluation.arms import Arm, Target, arms_of, target_of
+from retriever.errors import ServerError
+from retriever.evaluation.arms import Arm, Target, arms_of, target_of, why
 from retriever.evaluation.budgets import budgets
 from retriever.evaluation.golden import Golden, Question
-from retriever.evaluation.measures import better, intervals, measured
+from retriever.evaluation.measures import AUTHORITY_FOUND, AUTHORITY_RANK, MRR, better, intervals, measured
 from retriever.evaluation.report import ArmResult, Difference, Report
 from retriever.evaluation.tuning import check_tunable
 from retriever.evaluation.tuning import tune as tuned
@@ -68,6 +70,7 @@ def evaluate(
     check_bool("tune", tune)
     if rerank is not None and not callable(rerank):
         raise InvalidInput(f"rerank: a function (text, hits) expected, not {rerank!r:.80}")
+    before = None if compare is None else _older(compare)
     target = target_of(searched, document_field)
     chosen, notes = arms_of(target, arms, rerank)
     if tune:
@@ -99,23 +102,21 @@ def evaluate(
         texts=tuple(logs[0].pool),
     )
     if target.has_words and target.has_vectors:
-        report = replace(report, budgets=budgets(target, golden.questions))
+        rows, said = budgets(target, golden.questions)
+        report, notes = replace(report, budgets=rows), [*notes, *said]
     if tune:
-        report = replace(report, tuning=tuned(target, golden.questions, wanted, max(cuts)))
-    if compare is not None:
-        older, said = _compared(report, compare)
-        report = replace(report, compared=older, compared_with=f"{compare.get('when')}, {compare.get('target')}")
-        notes += said
+        tuning, said = tuned(target, golden.questions, wanted, max(cuts))
+        report, notes = replace(report, tuning=tuning), [*notes, *said]
+    if before is not None:
+        differences, said = _compared(report, before)
+        report, notes = replace(report, compared=differences, compared_with=before.name), [*notes, *said]
     return replace(report, notes=tuple(notes))
 
 
 def _cuts(ks: Sequence[int]) -> tuple[int, ...]:
-    cuts = tuple(sorted(set(ks)))
-    if not cuts:
-        raise InvalidInput("ks: at least one k")
-    for k in cuts:
-        check_int("k", k, 1_000)
-    return cuts
+    if not isinstance(ks, Sequence) or isinstance(ks, str) or not ks:
+        raise InvalidInput(f"ks: at least one k expected, not {ks!r:.80}")
+    return tuple(sorted({check_int("k", k, 1_000) for k in ks}))
 
 
 def _unknown(target: Target, questions: Sequence[Question]) -> list[str]:
@@ -157,7 +158,7 @@ class _Log:
         try:
             answer = self.arm.ask(question, wanted)
         except Exception as error:  # the user's reranker or embedder may raise anything
-            self.failed[question.id] = _why(error)
+            self.failed[question.id] = why(error)
             return
         self.seconds.append(time.perf_counter() - begun)
         ids = answer.ids[:wanted]
@@ -165,10 +166,6 @@ class _Log:
         self.shown[question.id] = tuple(self.pool.setdefault(answer.texts[id], len(self.pool)) for id in ids)
         if not answer.complete:
             self.incomplete[question.id] = "; ".join(answer.reasons)
-
-
-def _why(error: Exception) -> str:
-    return str(error) if isinstance(error, RetrieverError) else f"{type(error).__name__}: {error}"
 
 
 def _asked(
@@ -241,14 +238,56 @@ def _told(named: Sequence[tuple[str, str, str]], samples: Sequence[Sequence[floa
     )
 
 
-def _compared(report: Report, older: Mapping[str, Any]) -> tuple[tuple[Difference, ...], list[str]]:
-    """This report minus an older one, on the queries that both judge alike; and what could not be compared."""
+# --- comparing ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Older:
+    """What is compared of an older report. judged: query id -> what was asked, and how it is judged."""
+
+    name: str
+    judged: Mapping[str, Mapping[str, Any]]
+    values: Mapping[str, Mapping[str, Mapping[str, float]]]
+    authority_window: int
+    wanted: int
+
+
+def _older(report: Mapping[str, Any]) -> _Older:
+    """An older report, read before anything is asked: it may be of another program, or changed by hand."""
     try:
-        before = {each["id"]: each["relevant"] for each in older["questions"]}
-        theirs = {arm["name"]: arm["values"] for arm in older["arms"]}
-    except (KeyError, TypeError) as error:
+        return _Older(
+            f"{report['when']}, {report['target']}",
+            {each["id"]: _judged(each) for each in report["questions"]},
+            {
+                arm["name"]: {
+                    measure: {id: _number(value) for id, value in each.items()}
+                    for measure, each in arm["values"].items()
+                }
+                for arm in report["arms"]
+            },
+            report["authority_window"],
+            report["wanted"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InvalidInput(f"compare: no report of `retriever eval`: {error!r}") from None
-    now = {question.id: dict(question.relevant) for question in report.questions}
+
+
+def _number(value: Any) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{value!r} is no value of a measure")
+    return float(value)
+
+
+def _judged(entry: Mapping[str, Any]) -> dict[str, Any]:
+    asked = {name: entry.get(name) for name in ("filter", "relevant", "authority", "noise")}
+    return {**asked, "query": " ".join(entry["query"].split())}
+
+
+def _compared(report: Report, older: _Older) -> tuple[tuple[Difference, ...], list[str]]:
+    """This report minus an older one, on the queries that both judge alike; and what could not be compared."""
+    # As they are once written: JSON has no tuples.
+    now = {each.id: _judged(json.loads(json.dumps(each.to_dict()))) for each in report.questions}
+    before, theirs = older.judged, older.values
     both = [id for id in now if before.get(id) == now[id]]
     notes = []
     for count, what in (
@@ -262,9 +301,13 @@ def _compared(report: Report, older: Mapping[str, Any]) -> tuple[tuple[Differenc
     lone = sorted(arms.keys() ^ theirs.keys())
     if lone:
         notes.append(f"compared: arms of one report alone: {', '.join(lone)}")
+    unlike = {AUTHORITY_FOUND, AUTHORITY_RANK} if older.authority_window != report.authority_window else set()
+    unlike |= {MRR} if older.wanted != report.wanted else set()
+    if unlike:  # their worst value, or where they stop looking, was another
+        notes.append(f"compared: not by {', '.join(sorted(unlike))}: the older report looked to another depth")
     named, samples = [], []
     for arm in (each for each in arms if each in theirs):
-        for measure in (each for each in arms[arm] if each in theirs[arm]):
+        for measure in (each for each in arms[arm] if each in theirs[arm] and each not in unlike):
             ours, old = arms[arm][measure], theirs[arm][measure]
             ids = [id for id in both if id in ours and id in old]
             if ids:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fields.errors import InvalidInput
-from retriever.evaluation.arms import Channel, Target, channel_arm, fetched, linear_of
+from retriever.evaluation.arms import Channel, Target, channel_arm, fetched, linear_of, why
 from retriever.evaluation.golden import Question
 from retriever.evaluation.measures import collapsed, intervals, measured
 from retriever.evaluation.report import Tuned, Tuning
@@ -66,15 +66,16 @@ def check_tunable(target: Target, questions: Sequence[Question]) -> tuple[list[Q
     return train, held_out
 
 
-def tune(target: Target, questions: Sequence[Question], wanted: int, k: int) -> Tuning:
-    """The settings that do best on the train split, by nDCG@k, and what they do on the held-out split."""
+def tune(target: Target, questions: Sequence[Question], wanted: int, k: int) -> tuple[Tuning, list[str]]:
+    """The settings that do best on the train split, by nDCG@k, and what they do on the held-out split; and notes."""
+    failed: list[str] = []
     train, held_out = check_tunable(target, questions)
     results = fetched(target, wanted)
     usual = min(MAX_K, max(50, 4 * results))  # what retrieve takes unless told
     deepest = min(MAX_K, 2 * usual)
     depths = {None: usual, max(results, usual // 2): max(results, usual // 2), deepest: deepest}
     channels = {
-        question.id: {name: _channel(target, question, name, deepest) for name in ("vector", "text")}
+        question.id: {name: _channel(target, question, name, deepest, failed) for name in ("vector", "text")}
         for question in train
     }
     measure = f"nDCG@{k}"
@@ -84,23 +85,28 @@ def tune(target: Target, questions: Sequence[Question], wanted: int, k: int) -> 
         means = [_mean(each, depths[each.depth], channels, train, results, k) for each in candidates]
         best = max(range(len(means)), key=means.__getitem__)
         default, chosen = candidates[0], candidates[best]
-        before, after = (_held_out(target, each, held_out, wanted, k) for each in (default, chosen))
+        before, after = (_held_out(target, each, held_out, wanted, k, failed) for each in (default, chosen))
         moved = [after[id] - before[id] for id in before]
         of_default, of_chosen, difference = intervals([list(before.values()), list(after.values()), moved])
         tuned.append(Tuned(name, str(default), str(chosen), means[0], means[best], of_default, of_chosen, difference))
-    return Tuning(
+    notes = [f"tuning: {len(failed)} searches failed and count 0; the first: {failed[0]}"] if failed else []
+    found = Tuning(
         measure,
         tuple(each.id for each in train),
         tuple(each.id for each in held_out),
         sum(map(len, tried.values())),
         tuple(tuned),
     )
+    return found, notes
 
 
-def _channel(target: Target, question: Question, name: str, depth: int) -> Channel:
+def _channel(target: Target, question: Question, name: str, depth: int, failed: list[str]) -> Channel:
     try:
         return target.channel(question, name, depth)
-    except Exception:  # a text without terms, say: the channel found nothing
+    except InvalidInput:  # a text without terms, say: the channel found nothing
+        return Channel((), {})
+    except Exception as error:
+        failed.append(why(error))
         return Channel((), {})
 
 
@@ -123,7 +129,7 @@ def _mean(
 
 
 def _held_out(
-    target: Target, setting: Setting, questions: Sequence[Question], wanted: int, k: int
+    target: Target, setting: Setting, questions: Sequence[Question], wanted: int, k: int, failed: list[str]
 ) -> Mapping[str, float]:
     """nDCG@k of each held-out query, really asked."""
     arm = channel_arm(target, "tuned", setting.fusion, depth=setting.depth)
@@ -131,8 +137,8 @@ def _held_out(
     for question in questions:
         try:
             rankings[question.id] = arm.ask(question, wanted).ids
-        except Exception:  # counts 0
-            continue
+        except Exception as error:  # counts 0
+            failed.append(why(error))
     return measured(questions, rankings, ks=(k,), window=1)[f"nDCG@{k}"]
 
 

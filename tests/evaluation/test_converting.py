@@ -181,3 +181,20 @@ def test_what_is_no_json_is_said(tmp_path):
     path.write_text('[{"conversation": ', encoding="utf-8")
     with pytest.raises(InvalidInput, match="no JSON"):
         read_collection(path)
+
+
+def test_the_name_of_the_index_is_one_that_it_can_have(tmp_path):
+    """It is refused before anything is written; any other one comes back from the schema's file."""
+    path = written(tmp_path, LONGMEMEVAL)
+    with pytest.raises(InvalidInput, match="index name 'a b'"):
+        convert(path, tmp_path / "out", "a b")
+    assert not (tmp_path / "out").exists()
+    convert(path, tmp_path / "out", 'a"\U0001f600')
+    assert read_schema(tmp_path / "out" / "schema.toml").name == 'a"\U0001f600'
+
+
+def test_a_text_is_no_list_of_ids(tmp_path):
+    """One id in place of a list of them is not read letter by letter."""
+    path = written(tmp_path, [{**LONGMEMEVAL[0], "answer_session_ids": "s1"}])
+    with pytest.raises(InvalidInput, match="item 1: answer_session_ids: a list expected, not 's1'"):
+        read_collection(path)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fields.errors import InvalidInput
+from fields.kinds import Tag
 from retriever.evaluation.golden import Golden, Question, read_golden
 
 WHOLE = {
@@ -95,9 +96,22 @@ def test_the_authority_answers_the_query(relevant, gains):
         ("- query: a\n  relevant: [x]\n- relevant: [x]\n", ":3: the key query is missing"),
         ("- query: a\n  relevant: [x]\n  relevant: [y]\n", ":3: the key 'relevant' is there twice"),
         ("- query: a\n  relavant: [x]\n", ":1: unknown key 'relavant'; known: query, relevant"),
-        ("- query: a\n  relevant: {x: high}\n", ":1: relevant: the gain of 'x' is a whole number from 0 on"),
-        ("- query: a\n  relevant: {x: 1.5}\n", ":1: relevant: the gain of 'x' is a whole number from 0 on, not '1.5'"),
+        ("- query: a\n  relevant: {x: high}\n", ":1: relevant: the gain of 'x' is a whole number from 0 to 1,000"),
+        ("- query: a\n  relevant: {x: 1.5}\n", ":1: relevant: the gain of 'x' is a whole number from 0 to"),
         ("- query: a\n  relevant: {x: -1}\n", ":1: relevant: the gain of 'x'"),
+        ("- query: a\n  relevant: {x: .nan}\n", ":1: relevant: the gain of 'x'"),
+        ("- query: a\n  relevant: {x: 1001}\n", ":1: relevant: the gain of 'x'"),
+        (f"- query: a\n  relevant: {{x: 1{'0' * 5000}}}\n", ":1: relevant: the gain of 'x'"),
+        ("- query: a\n  relevant: {[x]: 1}\n", ":2: a key is a word"),
+        ("- query: a\n  relevant: [\"x\\0y\"]\n", ":1: id 'x\\x00y'"),
+        ("- query: a\n  relevant: [x]\n  noise: [\"\\ud800\"]\n", ":1: id: lone surrogate"),
+        ("- query: a\n  relevant: [x]\n  category: [b]\n", ":1: category: a word expected"),
+        ("- query: a\n  relevant: [x]\n  filter: {day: 2026-01-01}\n", ":1: filter: only what JSON has"),
+        ("- query: a\n  relevant: [x]\n  filter: {year: {gte: .inf}}\n", ":1: filter: only what JSON has"),
+        ("- query: a\n  relevant: [x]\n  filter: {day: 2026-13-01}\n", ":3: no YAML: '2026-13-01' is no timestamp"),
+        ("- query: a\n  relevant: [x]\n  filter: {open: !!bool ajar}\n", ":3: no YAML: 'ajar' is no bool"),
+        ("- query: a\n  relevant: [x]\n- query: \a\n", r":3: no YAML: the character '\x07' cannot stand there"),
+        ("- query: a\n  relevant: &a [*a]\n", ":2: aliases stand for more than ten times the file"),
         ("- query: a\n  relevant: [[x]]\n", ":1: relevant: an id expected"),
         ("- query: ''\n  relevant: [x]\n", ":1: query: a text expected"),
         ("- query: a\n  relevant: [x]\n  noise: [x]\n", ":1: 'x': relevant and noise as well"),
@@ -125,6 +139,8 @@ def test_what_cannot_be_used_is_said_with_its_line(tmp_path, text, said):
         ('{"query": "a", "relevant": [true]}\n', ":1: relevant: an id expected"),
         ('{"query": "a", "relevant": {"x": true}}\n', ":1: relevant: the gain of 'x'"),
         ('{"query": "a", "relevant": ["x"], "id": {}}\n', ":1: id: an id expected"),
+        ('{"query": "a", "relevant": ["x"], "relevant": ["y"]}\n', ":1: no JSON: the key 'relevant' is there twice"),
+        ('{"query": "a", "relevant": ["x"], "filter": {"year": NaN}}\n', ":1: filter: only what JSON has"),
     ],
 )
 def test_json_lines_are_checked_alike(tmp_path, text, said):
@@ -133,6 +149,24 @@ def test_json_lines_are_checked_alike(tmp_path, text, said):
     with pytest.raises(InvalidInput) as raised:
         read_golden(path)
     assert f"{path}{said}" in str(raised.value)
+
+
+def test_aliases_do_not_fill_the_memory(tmp_path):
+    """Nine aliases of nine aliases of nine, ten times over, are more than any machine holds, and are refused."""
+    steps = [f"    b{at}: &a{at} [{', '.join([f'*a{at - 1}'] * 9)}]\n" for at in range(1, 10)]
+    text = "- query: a\n  relevant: [x]\n  filter:\n    b0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(steps)
+    with pytest.raises(InvalidInput, match="aliases stand for more than ten times the file"):
+        read_golden(written(tmp_path, text))
+    text = "- query: a\n  relevant: &a [x, y]\n  filter: &f {year: 2017}\n- {query: b, relevant: *a, filter: *f}\n"
+    one, other = read_golden(written(tmp_path, text)).questions
+    assert (one.relevant, one.filter) == (other.relevant, other.filter)
+
+
+def test_yaml_has_an_end(tmp_path, monkeypatch):
+    """A file that would take minutes to read is refused, with the form that does not."""
+    monkeypatch.setattr("retriever.evaluation.golden._MAX_YAML_MB", 1)
+    with pytest.raises(InvalidInput, match="more than 1 MB of YAML; write JSON lines"):
+        read_golden(written(tmp_path, "#" * 1_000_001))
 
 
 def test_other_files_are_refused(tmp_path):
@@ -180,13 +214,41 @@ def test_an_id_is_made_of_the_query_and_its_filter():
 
 @given(
     st.text(min_size=1).filter(str.strip),
-    st.dictionaries(st.text(min_size=1), st.integers(1, 9), min_size=1),
+    st.dictionaries(
+        st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1), st.integers(1, 9), min_size=1
+    ),
 )
 def test_what_is_written_is_read_again(tmp_path_factory, query, relevant):
     """A question's entry, written as a line of JSON, is the same question."""
     question = Question(query, relevant)
     path = written(tmp_path_factory.mktemp("golden"), jsonl(question.to_dict()), "golden.jsonl")
     assert read_golden(path).questions == (question,)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"relevant": ["x"]}, "relevant: a mapping"),
+        ({"relevant": {1: 1}}, "id 1: a non-empty string"),
+        ({"authority": 7}, "id 7: a non-empty string"),
+        ({"noise": "xyz"}, "noise: several ids"),
+        ({"relevant": {"x": 2**31}}, "the gain of 'x' is a whole number from 0 to 1,000"),
+        ({"filter": Tag("part") == "odd"}, "filter: a mapping"),
+        ({"filter": {"year": {2017}}}, "filter: only what JSON has"),
+    ],
+)
+def test_a_question_that_no_report_could_hold_is_refused(given, said):
+    """What would fail after the last query, at counting or at writing, fails when it is made."""
+    with pytest.raises(InvalidInput, match=said):
+        Question("q", **{"relevant": {"x": 1}, **given})
+
+
+def test_a_golden_set_is_of_questions():
+    """Any iterable of questions is one; something else is not."""
+    question = Question("q", {"x": 1})
+    assert Golden(each for each in [question]).questions == (question,)
+    with pytest.raises(InvalidInput, match="a Question expected, not 'q'"):
+        Golden(["q"])
 
 
 def test_no_query_is_no_golden_set():
@@ -227,6 +289,8 @@ def test_a_folder_reports_missing_and_extra_queries(tmp_path):
     [
         ("q1\td1\t1\nq1 d2 1\n", "test.tsv:2: query id, document id and a whole number expected"),
         ("q1\td1\t1\nq1\td2\tmuch\n", "test.tsv:2: query id"),
+        ("q1\td1\t1\nq1\td2\t--1\n", "test.tsv:2: query id"),
+        (f"q1\td1\t1\nq1\td2\t{'9' * 5000}\n", "test.tsv:2: query id"),
         ("q1\t0\td1\t1\n", "test.tsv:1: query id"),  # trec's own four columns
     ],
 )
@@ -235,6 +299,20 @@ def test_judgements_are_read_with_care(tmp_path, qrels, said):
     with pytest.raises(InvalidInput) as raised:
         read_golden(beir(tmp_path, qrels))
     assert said in str(raised.value)
+
+
+def test_an_id_of_a_judgement_is_what_stands_between_the_tabs(tmp_path):
+    """What Python takes for the end of a line, beside the line feed, is part of an id; a negative gain is 0."""
+    folder = beir(tmp_path, "q1\td\u2028\x0b1\t2\r\nq1\td2\t-1\r\n")
+    assert read_golden(folder).questions[0].relevant == {"d\u2028\x0b1": 2, "d2": 0}
+
+
+def test_two_queries_of_a_folder_with_one_id_are_an_error(tmp_path):
+    """The judgements would be of either."""
+    folder = beir(tmp_path)
+    (folder / "queries.jsonl").write_text(jsonl({"_id": "q1", "text": "a"}, {"_id": "q1", "text": "b"}), "utf-8")
+    with pytest.raises(InvalidInput, match=r"queries\.jsonl:2: the _id 'q1' is that of line 1 already"):
+        read_golden(folder)
 
 
 def test_a_folder_without_its_files_is_refused(tmp_path):

@@ -166,3 +166,11 @@ def test_the_same_values_give_the_same_interval():
     """A report of the same answers is the same report; what is resampled beside it changes nothing."""
     sample = [0.1, 0.9, 0.4, 0.6, 0.0]
     assert intervals([sample])[0] == intervals([[1.0, 0.0], sample, [0.5] * 5])[1]
+
+
+def test_any_text_is_an_id():
+    """Ids that C takes for one, or for none at all, are told apart as Python does (trec_eval is C)."""
+    ids = ["a\0c", "a\0b", "\ud800"]
+    asked = [Question("q", {"a": 1}, id=id) for id in ids]
+    found = measured(asked, {"a\0c": ["a\0b", "a"], "a\0b": ["\ud800", "a\0", "a"]}, ks=(1,), window=5)
+    assert found["MRR"] == {"a\0c": 1 / 2, "a\0b": pytest.approx(1 / 3), "\ud800": 0.0}

@@ -308,6 +308,9 @@ def test_an_index_without_an_embedder_is_evaluated_by_words(url, index, name):
         ({"arms": ["vectors"]}, "no arm 'vectors' of index .*; choose from vector, text, rrf, linear, append"),
         ({"arms": ["memory"]}, "the others need a memory"),
         ({"arms": []}, "at least one arm"),
+        ({"arms": "vector"}, "arms: a list of names expected, not 'vector'"),
+        ({"ks": 5}, "ks: at least one k expected, not 5"),
+        ({"ks": (1, "a")}, "k 'a': an int"),
         ({"ks": ()}, "at least one k"),
         ({"ks": (0,)}, "k"),
         ({"authority_window": 0}, "authority_window"),
@@ -351,6 +354,16 @@ def test_the_equal_budget_table_is_per_category(index):
     ]
     assert {each.category: each.recall.count for each in report.budgets} == {"all": 3, "far": 1, "near": 1}
     assert all(each.recall.mean == 1 and each.difference.is_zero for each in report.budgets)  # of ten documents
+
+
+def test_a_category_may_be_called_as_the_row_of_all_queries_is(index):
+    """Both rows are there, each query counted once in each."""
+    report = evaluate(
+        index,
+        golden(Question("at 0", {"jetty": 1}, category="all"), Question("at 1", {"anchor": 1})),
+        arms=["vector"],
+    )
+    assert {each.category: each.recall.count for each in report.budgets} == {"all": 2, "category all": 1}
 
 
 def test_the_budget_tells_a_deeper_ranking_from_words_beside(url, name):
@@ -453,6 +466,94 @@ def test_a_report_is_compared_with_an_older_one(index, tmp_path):
         "compared: 1 of the queries are judged otherwise now; they are not in the comparison",
         "compared: arms of one report alone: rrf, text",
     )
+
+
+def older(**changed):
+    """The JSON of a report of one query by one arm."""
+    return {
+        "format": 1,
+        "when": "yesterday",
+        "target": "index old",
+        "questions": [{"id": "q", "query": "at 0", "relevant": {"beacon": 1}}],
+        "arms": [{"name": "vector", "values": {"MRR": {"q": 0.0}, "R@10": {"q": 0.0}, "authority rank": {"q": 21.0}}}],
+        "authority_window": 20,
+        "wanted": 20,
+        **changed,
+    }
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"questions": {"a": 1}},
+        {"questions": [{"id": [1], "query": "at 0"}]},
+        {"arms": 5},
+        {"arms": [{"name": "vector", "values": 5}]},
+        {"arms": [{"name": "vector", "values": {"MRR": "high"}}]},
+        {"arms": [{"name": "vector", "values": {"MRR": {"q": "high"}}}]},
+        {"arms": [{"name": "vector", "values": {"MRR": {"q": float("nan")}}}]},
+        {"arms": [{"name": "vector", "values": {"MRR": {"q": 10**400}}}]},
+    ],
+)
+def test_an_older_report_of_another_shape_is_refused_before_anything_is_asked(index, changed):
+    """What cannot be compared would lose all that was asked, if it came out at the end."""
+    told = []
+    with pytest.raises(InvalidInput, match="compare: no report of `retriever eval`"):
+        evaluate(index, golden(Question("at 0", {"beacon": 1}, id="q")), compare=older(**changed), on_query=told.append)
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"query": "at 100"},
+        {"relevant": {"beacon": 2}},
+        {"authority": "beacon"},
+        {"noise": ("anchor",)},
+        {"filter": {"part": "odd"}},
+    ],
+)
+def test_a_query_of_the_same_id_that_is_asked_or_judged_otherwise_is_not_compared(index, question):
+    """An id of one's own says nothing of what was asked, and every judgement changes what a measure is of."""
+    asked = Question(**{"query": "at 0", "relevant": {"beacon": 1}, "id": "q", **question})
+    report = evaluate(index, golden(asked), arms=["vector"], compare=older())
+    assert report.compared == ()
+    assert any("1 of the queries are judged otherwise now" in note for note in report.notes)
+
+
+@pytest.mark.parametrize(
+    ("changed", "measures"),
+    [
+        ({}, ["R@10", "MRR"]),
+        ({"wanted": 50}, ["R@10"]),
+        ({"authority_window": 5}, ["R@10", "MRR"]),
+    ],
+)
+def test_measures_that_looked_to_another_depth_are_not_compared(index, changed, measures):
+    """The worst rank is the window and one, and MRR sees what was asked for: both were something else."""
+    asked = golden(Question("at 0", {"beacon": 1}, id="q"))
+    report = evaluate(index, asked, arms=["vector"], compare=older(**changed))
+    assert [each.measure for each in report.compared] == measures
+    assert any("looked to another depth" in note for note in report.notes) is bool(changed)
+
+
+def test_an_index_that_vanishes_is_said_of_the_tables_too(index):
+    """Searches that failed after the last query are no recall of 0 without a word."""
+    questions = [Question(f"{word} at {at}", {word: 1}) for word in WORDS for at in (0, 300)]
+
+    def vanish(done):
+        if done == len(questions):
+            index.drop_index()
+
+    report = evaluate(index, golden(*questions), arms=["vector"], tune=True, on_query=vanish)
+    assert not report.arms[0].failed
+    table, tuned = report.notes
+    assert table.startswith(
+        f"the equal-budget table: {6 * 20} of {6 * 20} searches failed and recall nothing; the first: "
+    )
+    assert "no index" in table
+    assert tuned.startswith("tuning: ")
+    assert "no index" in tuned
 
 
 def test_an_answer_that_may_lack_hits_is_said(index, monkeypatch):

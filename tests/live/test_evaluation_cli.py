@@ -190,6 +190,14 @@ def test_a_golden_file_is_read_before_anything_is_asked(url, tmp_path):
     assert f"{path}:3: unknown key 'question'" in done.stderr
 
 
+def test_a_folder_that_cannot_be_written_is_said_before_anything_is_asked(url, index, asked, monkeypatch):
+    """All that was asked would be lost, if it came out at the end."""
+    monkeypatch.setattr("retriever.evaluation_cli.run_evaluation", lambda *args, **given: pytest.fail("it was asked"))
+    done = evaluate(url, asked, "--index", index, "--output", str(asked / "reports"))
+    assert done.returncode == 1
+    assert "Not a directory" in done.stderr
+
+
 def test_another_embedder_is_refused(url, index, asked, tmp_path):
     """Vectors of another model have nothing to do with the query's; by words it can be evaluated all the same."""
     command = ("eval", str(asked), "--index", index, "--output", str(tmp_path), "--embedder", "tested_here:Other")
