@@ -55,6 +55,9 @@ class Question:
     def __post_init__(self) -> None:
         if not isinstance(self.query, str) or not self.query.strip():
             raise InvalidInput(f"query: a text expected, not {self.query!r:.80}")
+        for what, word in (("category", self.category or ""), ("id", self.id)):
+            if not isinstance(word, str):
+                raise InvalidInput(f"{what}: a text expected, not {word!r:.80}")
         if not isinstance(self.relevant, Mapping):
             raise InvalidInput(f"relevant: a mapping of ids to gains expected, not {self.relevant!r:.80}")
         if isinstance(self.noise, str):

@@ -172,8 +172,11 @@
     $("detail").hidden = false;
     $("detail-title").textContent = `Query ${number}`;
     $("detail-query").textContent = question.query;
-    const judged = Object.entries(question.relevant).map(([id, gain]) => (gain === 1 ? id : `${id} (${gain})`));
-    const parts = [`Judged relevant: ${judged.join(", ")}.`];
+    const judged = Object.entries(question.relevant);
+    const answers = judged.filter(([, gain]) => gain > 0).map(([id, gain]) => (gain === 1 ? id : `${id} (${gain})`));
+    const others = judged.filter(([, gain]) => gain === 0).map(([id]) => id);
+    const parts = [`Judged relevant: ${answers.join(", ")}.`];
+    if (others.length) parts.push(`Judged, and no answer: ${others.join(", ")}.`);
     if (question.authority) parts.push(`Authority: ${question.authority}.`);
     if (question.noise) parts.push(`Noise: ${question.noise.join(", ")}.`);
     if (question.category) parts.push(`Category: ${question.category}.`);

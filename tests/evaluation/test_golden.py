@@ -232,6 +232,8 @@ def test_what_is_written_is_read_again(tmp_path_factory, query, relevant):
         ({"relevant": {1: 1}}, "id 1: a non-empty string"),
         ({"authority": 7}, "id 7: a non-empty string"),
         ({"noise": "xyz"}, "noise: several ids"),
+        ({"category": 7}, "category: a text"),
+        ({"id": 7}, "id: a text"),
         ({"relevant": {"x": 2**31}}, "the gain of 'x' is a whole number from 0 to 1,000"),
         ({"filter": Tag("part") == "odd"}, "filter: a mapping"),
         ({"filter": {"year": {2017}}}, "filter: only what JSON has"),

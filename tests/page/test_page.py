@@ -184,3 +184,18 @@ def test_a_link_to_a_query_opens_it(browser, made, tmp_path):
         page.goto(path.as_uri() + anchor)
         assert page.locator("#detail").is_visible() is visible
         page.close()
+
+
+def test_what_answers_nothing_is_not_called_relevant(browser, tmp_path):
+    """A gain of 0 is a judgement too, and is named apart; characters that no line shows are no obstacle."""
+    asked = Question("\0\x07\x1b[31m \u202e <!--<script>", {"a": 2, "b": 1, "c": 0}, id="q")
+    path = tmp_path / "report.html"
+    path.write_text(report(questions=(asked,), rankings=({"q": ["a"]}, {"q": ["c"]})).html(), encoding="utf-8")
+    opened = Opened(browser, path)
+    opened.page.select_option("#which", "all")
+    opened.page.locator("#moved tbody tr").click()
+    opened.wait_for_query(1)
+    assert opened.text("#detail-judged") == "Judged relevant: a (2), b. Judged, and no answer: c."
+    assert opened.text("#detail-query") == asked.query
+    assert opened.said == []
+    opened.page.close()
