@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from importlib.metadata import version
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -23,6 +24,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 from valkey import Valkey
+from valkey.exceptions import ConnectionError as Unreachable
 from valkey.exceptions import ValkeyClusterException, ValkeyError
 
 from fields.errors import InvalidInput
@@ -74,7 +76,7 @@ Condition = Annotated[
         show_default=False,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, for machines.")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, for machines; several things are a line each.")]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show the commands instead; those that only read are sent, no other is.")
 ]
@@ -113,12 +115,28 @@ class _Group(TyperGroup):
 
 app = typer.Typer(
     cls=_Group,
-    help="Valkey as a retriever: see it work, run an engine, make an index, fill it, ask it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"retriever {version('valkey-retriever')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Valkey as a retriever: see it work, run an engine, make an index, fill it, ask it."""
+
+
 app.add_typer(memory, name="memory")
 app.command("mcp")(mcp)
 
@@ -130,7 +148,9 @@ def run() -> None:
     try:
         app()
     except (RetrieverError, ValkeyError, ValkeyClusterException, OSError) as error:
-        say(str(error))
+        # Not of its kinds, such as a wrong password, which the server itself tells.
+        silent = type(error) is Unreachable
+        say(f"no server answers: {error} `retriever serve` starts one" if silent else str(error))
         raise SystemExit(1) from None
 
 

@@ -59,7 +59,8 @@ def live_schema(unknown: Retriever) -> Schema:
     try:
         return unknown._run("stored_schema", stored_schema(unknown._live.schema.name))
     except IndexMissing:
-        raise IndexMissing(f"no index {unknown._live.schema.name!r} on this server") from None
+        name = unknown._live.schema.name
+        raise IndexMissing(f"no index {name!r} on this server; `retriever create` makes one") from None
     except ServerError:
         unknown._run("search_engine", search_engine(unknown._live))  # says which server it is, and what is needed
         raise

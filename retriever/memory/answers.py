@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
@@ -25,11 +25,10 @@ from retriever.memory.searching import Found
 # Bytes of JSON, as it stands in the text of a result; hosts warn from some 10,000 tokens on.
 BUDGET = 40_000
 _ROOM = BUDGET - 2_000  # for what stands around a list
-_MOST = _ROOM // 100  # items of a list: none is shorter than 100 bytes
 _LENGTHS = (100_000, 4_000, 1_500, 700, 300, 120)  # characters of a text, tried in this order
 _NAME = 300  # characters of a source, a section, a reason
 _TAGS, _TAG = 20, 100  # tags of a chunk, and characters of one
-_METADATA = 1_000  # characters of a chunk's metadata as JSON
+_METADATA = 1_500  # bytes of a chunk's metadata, as they stand in the answer: indented
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -288,16 +287,16 @@ def within(
     """
     shown: list[M] = []
     for length in lengths:
-        shown = [show(item, length) for item in items[:_MOST]]
-        if sum(map(size, shown)) <= room:
+        shown, left = [], room
+        for item in items:
+            each = show(item, length)
+            left -= size(each)
+            if left < 0:
+                break
+            shown.append(each)
+        else:
             return shown
-    kept = []
-    for each in shown:
-        room -= size(each)
-        if room < 0:
-            break
-        kept.append(each)
-    return kept
+    return shown
 
 
 def cut(text: str, length: int) -> str:
@@ -316,11 +315,21 @@ def _left_out(count: int, of: int, what: str, how: str) -> list[str]:
 # --- chunks ---------------------------------------------------------------------------------------
 
 
+def _is_roomy(metadata: Mapping[str, Any]) -> bool:
+    """Whether there is room for it as it will stand: of deep lists each item has a line, mostly of blanks."""
+    left = _METADATA
+    for part in json.JSONEncoder(ensure_ascii=False, default=str, indent=2).iterencode(metadata):
+        left -= len(part.encode())
+        if left < 0:  # of a megabyte the rest is not looked at
+            return False
+    return True
+
+
 def _fields(chunk: Chunk, length: int) -> dict[str, Any]:
     metadata = {**chunk.metadata, **chunk.fields}
-    roomy = len(json.dumps(metadata, ensure_ascii=False, default=str)) <= _METADATA
+    roomy = _is_roomy(metadata)
     tags = [cut(tag, _TAG) for tag in chunk.tags[:_TAGS]]
-    names = (chunk.source, chunk.section, chunk.speaker)
+    names = (chunk.source, chunk.section, chunk.speaker, chunk.content_type)
     whole = len(chunk.content) <= length and roomy and tags == list(chunk.tags)
     return {
         "id": chunk.id,
@@ -331,7 +340,7 @@ def _fields(chunk: Chunk, length: int) -> dict[str, Any]:
         "section": _short(chunk.section),
         "source": _short(chunk.source),
         "speaker": _short(chunk.speaker),
-        "content_type": chunk.content_type,
+        "content_type": _short(chunk.content_type),
         "tags": tags,
         "knowledge_type": chunk.knowledge_type,
         "importance": chunk.importance,

@@ -9,6 +9,7 @@ append, and readers report it. What this cannot help against is a disk that says
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import stat
@@ -70,8 +71,7 @@ class Archived:
         if not isinstance(self.metadata, Mapping):
             raise InvalidInput(f"metadata: a mapping expected, not {self.metadata!r}")
         object.__setattr__(self, "score", float(number(self.score, "score")))
-        # ISO 8601 as datetime writes it has six digits: rounded here, so that a line gives back what it was made of.
-        object.__setattr__(self, "archived_at", round(timestamp(self.archived_at, "archived_at"), 6))
+        object.__setattr__(self, "archived_at", timestamp(self.archived_at, "archived_at"))
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -103,6 +103,8 @@ class Archived:
             raise InvalidInput(f"without {', '.join(absent)}")
         if not isinstance(found["archived_at"], str):
             raise InvalidInput(f"archived_at: an ISO 8601 string expected, not {found['archived_at']!r}")
+        if "\\u" in line:  # else the line, which was UTF-8, holds no lone surrogate
+            utf8(json.dumps(found, ensure_ascii=False), "its text")
         return cls(**{name: found[name] for name in _KEYS})
 
 
@@ -125,7 +127,7 @@ class Archive:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        given = os.fspath(path)
+        given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
         if not isinstance(given, str) or not given or "\0" in given:
             raise InvalidInput(f"archive: the path of a file expected, not {path!r}")
         self.path = Path(given).absolute()  # the working directory may change
@@ -170,9 +172,11 @@ class Archive:
     def entries(self) -> Iterator[Archived | Damage]:
         """Every line, first to last, in constant memory: an entry, or what is wrong with it.
 
-        What is appended meanwhile is not among them. Raises OSError when the file is there and cannot be read.
+        What is appended meanwhile is not among them. Raises InvalidInput for a path that is no plain file, OSError
+        when the file is there and cannot be read.
         """
         try:
+            _check_plain(os.stat(self.path), self.path)  # before it is opened: a pipe would be waited for
             file = open(self.path, "rb")  # noqa: SIM115 - closed by the with below, which must not hide FileNotFoundError
         except FileNotFoundError:
             return
@@ -206,8 +210,7 @@ def _locked_for_writing(path: Path) -> Iterator[int]:
     while True:
         file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise InvalidInput(f"archive {str(path)!r}: not a plain file")
+            _check_plain(os.fstat(file), path)
             _lock(file, exclusive=True)
             if not _is_at(file, path):
                 continue  # moved or removed while we waited: what is written to it would be lost
@@ -217,6 +220,13 @@ def _locked_for_writing(path: Path) -> Iterator[int]:
             return
         finally:
             os.close(file)  # and with it goes the lock
+
+
+def _check_plain(found: os.stat_result, path: Path) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidInput(f"archive {str(path)!r}: not a plain file")
 
 
 def _append(file: int, data: bytes) -> None:

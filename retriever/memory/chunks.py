@@ -127,7 +127,7 @@ class Names:
 
 def schema_of(names: Names, fields: Sequence[Field], vector: Vector, analysis: Analysis) -> Schema:
     """The schema of a namespace's index. InvalidInput for a field of the user's that has a name of ours."""
-    taken = [each.name for each in fields if each.name in OURS]
+    taken = [each.name for each in fields if getattr(each, "name", None) in OURS]
     if taken:
         raise InvalidInput(f"fields: {', '.join(taken)} are names of the store's own")
     return Schema(names.index, [*FIELDS, *fields], vector=vector, prefix=names.prefix, analysis=analysis)
@@ -202,6 +202,11 @@ class Chunk:
 def chunk_id(doc_id: str, revision: str, index: int) -> str:
     """The id of a chunk."""
     return f"{doc_id}/{revision}/{index}"
+
+
+def revision_of(id: str) -> str:
+    """The revision of its document that a chunk belongs to, which its own is only until something of it is set."""
+    return id.split("/")[1]
 
 
 def chunk_of(document: Document, uses: int = 0, used: float | None = None) -> Chunk:

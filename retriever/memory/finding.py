@@ -183,9 +183,9 @@ def documents_of_scope(memory: Memory) -> Plan[dict[str, dict[str, str]]]:
     """The hash of every document of the scope, by its id."""
     prefix = memory.names.documents
     documents: dict[str, dict[str, str]] = {}
-    walk = yield from read.start_walk()
-    while walk.nodes:
-        keys = yield from read.keys_of_page(walk, prefix, 1000)
+    steps = yield from read.start_walk()
+    while steps.nodes:
+        keys = yield from read.keys_of_page(steps, prefix, 1000)
         rows = yield from ask_all([Command(("HGETALL", key), text_map, key) for key in keys])
         raise_first(*rows)
         for key, stored in zip(keys, rows, strict=True):
@@ -204,9 +204,9 @@ def without_vector(memory: Memory) -> Plan[list[str]]:
     live = memory.live
     stamp, prefix = stamp_field(live.schema.vector.name), live.schema.prefix
     missing: dict[str, None] = {}
-    walk = yield from read.start_walk()
-    while walk.nodes:
-        keys = yield from read.keys_of_page(walk, prefix, 1000)
+    steps = yield from read.start_walk()
+    while steps.nodes:
+        keys = yield from read.keys_of_page(steps, prefix, 1000)
         commands: list[Command[bytes | None]] = []
         for key in keys:
             commands += [Command(("HGET", key, name), optional, key) for name in (stamp, "state", "doc_id")]

@@ -12,6 +12,7 @@ from retriever.memory.chunks import (
     PENDING,
     Chunk,
     indexed_text,
+    revision_of,
 )
 from retriever.memory.finding import (
     Memory,
@@ -52,17 +53,12 @@ def update_index(memory: Memory, *, stale: bool, timeout_s: float) -> Plan[Index
         found = yield from read.get(memory.live, ids[start : start + BATCH], return_vectors=False)
         assert isinstance(found, list)
         documents = [replace(each, indexed_text=indexed_text(each)) for each in found if each is not None]
-        failed = yield from write.complete(memory.live, documents, "state") if documents else _no_failures()
+        failed = (yield from write.complete(memory.live, documents, "state")) if documents else ()
         failures += failed
         embedded += len(documents) - len(failed)
     yield from wait(memory.live, timeout_s)
     backlog = yield from matching(memory, Tag("state") == PENDING)
     return Indexed(embedded, tuple(failures), len(backlog))
-
-
-def _no_failures() -> Plan[tuple[Failure, ...]]:
-    return ()
-    yield  # a plan, like the other branch
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +109,7 @@ def index_health(memory: Memory) -> Plan[Health]:
     homeless = [
         chunk.id
         for chunk in chunks
-        if chunk.doc_id not in documents or documents[chunk.doc_id].get("revision") != chunk.id.split("/")[1]
+        if chunk.doc_id not in documents or documents[chunk.doc_id].get("revision") != revision_of(chunk.id)
     ]
     short = [doc_id for doc_id, stored in documents.items() if any(id not in known for id in kept_ids(doc_id, stored))]
     unfinished = [doc_id for doc_id, stored in documents.items() if any(name.startswith(MARK) for name in stored)]
@@ -164,9 +160,9 @@ def _drift(memory: Memory) -> Plan[tuple[str, ...]]:
 def _hashes(memory: Memory) -> Plan[int]:
     """How many hashes there are under the index's prefix, whoever's."""
     found: set[bytes] = set()
-    walk = yield from read.start_walk()
-    while walk.nodes:
-        found.update((yield from read.keys_of_page(walk, memory.live.schema.prefix, 1000)))
+    steps = yield from read.start_walk()
+    while steps.nodes:
+        found.update((yield from read.keys_of_page(steps, memory.live.schema.prefix, 1000)))
     return len(found)
 
 

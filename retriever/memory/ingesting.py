@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fields.errors import InvalidInput, RetrieverError
 from fields.kinds import Tag
+from fields.names import utf8
 from retriever.documents import Document
 from retriever.errors import ServerError
 from retriever.memory.chunks import (
@@ -25,9 +26,12 @@ from retriever.memory.chunks import (
     chunk_id,
     content_hash,
     document_id,
+    iso,
+    revision_of,
     timestamp,
 )
 from retriever.memory.finding import Memory, ids_of, kept_ids, matching, optional
+from retriever.memory.loading import MAX_BYTES
 from retriever.memory.splitting import Piece
 from retriever.memory.writing import BATCH, remove, write_chunks
 from retriever.operations import read
@@ -37,9 +41,9 @@ from retriever.replies import integer, text_map
 log = logging.getLogger("retriever")
 T = TypeVar("T")
 
-
+_MOST_SHARED = 2 * MAX_BYTES  # characters of metadata that a source's chunks hold together; arbitrary
+_LONGEST_TITLE = 200  # characters of it before each chunk; arbitrary
 _ATTEMPTS = 20  # of an ingest whose source others ingest at the same time; arbitrary
-
 
 # What may be indexed before a chunk's own text, in this order.
 CONTEXT_PARTS = ("previous", "title", "section", "source", "tags", "date", "speaker")
@@ -158,31 +162,33 @@ class _Batch:
     """Sources that are ingested together, and reports of those that could not be read, in their order."""
 
     def __init__(self, memory: Memory) -> None:
-        self.memory, self.sources = memory, list[tuple[str, _Read | Ingested]]()
-        self.chunks, self._seen = 0, set[str]()
+        self.memory, self.sources = memory, list[tuple[str, _Read | Ingested, Collection[str]]]()
+        self.chunks, self._documents, self._digests = 0, list[str](), set[str]()
 
     def holds_like(self, given: _Read | Ingested) -> bool:
         """Whether there is one of the same document, or of the same content."""
-        return not self._seen.isdisjoint(self._names(given))
+        if isinstance(given, Ingested):
+            return False
+        return self._document(given) in self._documents or given.digest in self._digests
 
     def add(self, source: str, given: _Read | Ingested) -> None:
-        self.sources.append((source, given))
-        self._seen.update(self._names(given))
-        self.chunks += 0 if isinstance(given, Ingested) else len(given.material.pieces)
+        self.sources.append((source, given, tuple(self._documents)))
+        if not isinstance(given, Ingested):
+            self._documents.append(self._document(given))
+            self._digests.add(given.digest)
+            self.chunks += len(given.material.pieces)
 
-    def _names(self, given: _Read | Ingested) -> tuple[str, ...]:
-        if isinstance(given, Ingested):
-            return ()
-        return document_id(given.material.key, self.memory.scope), given.digest
+    def _document(self, given: _Read) -> str:
+        return document_id(given.material.key, self.memory.scope)
 
 
 def _ingest_batch(
     batch: _Batch, on_source: Callable[[Ingested], Any] | None, options: Mapping[str, Any]
 ) -> Plan[list[Ingested]]:
-    def plan(source: str, given: _Read | Ingested) -> Plan[Ingested]:
+    def plan(source: str, given: _Read | Ingested, before: Collection[str]) -> Plan[Ingested]:
         if isinstance(given, Ingested):
             return given
-        return (yield from _reported(_ingest(batch.memory, given, **options), source))
+        return (yield from _reported(_ingest(batch.memory, given, before=before, **options), source))
 
     several = len(batch.sources) > 1
     done: list[Ingested | Exception]
@@ -234,6 +240,7 @@ def _ingest(
     memory: Memory,
     given: _Read,
     *,
+    before: Collection[str],
     now: float,
     new_token: Callable[[], str],
     update_index: bool,
@@ -266,7 +273,8 @@ def _ingest(
             status = "unchanged" if dry_run else "skipped"
             return Ingested(material.source, status, doc_id, reason=f"unchanged{_forgotten(doc_id, stored)}")
         healed = f"{lost} of its {stored['chunk_count']} chunks had been lost" if lost else None
-        twin = yield from _holder(memory, digest, doc_id)
+        # Those before it in its batch have other contents: one that still holds this content is about to lose it.
+        twin = yield from _holder(memory, digest, [doc_id, *before])
         if twin is not None and on_duplicate == "skip":
             status = "unchanged" if dry_run else "skipped"
             return Ingested(material.source, status, doc_id, reason=f"same content as {twin}", duplicate_of=twin)
@@ -306,6 +314,10 @@ def _chunks_of(
     memory: Memory, material: Material, doc_id: str, digest: str, now: float
 ) -> list[tuple[str, dict[str, Any]]]:
     """(content, fields) of each chunk, checked."""
+    # The document's hash holds them too, and is written last: an error there would leave chunks of no document.
+    for name, value in (("source", material.source), ("source_key", material.key), ("title", material.title)):
+        utf8(value or "", name)
+    utf8(material.version or "", "version")
     given = dict(material.metadata)
     tags = check_tags(given.pop("tags", None) or [])
     shared: dict[str, Any] = {
@@ -333,6 +345,7 @@ def _chunks_of(
         shared["metadata"] = _plain(given)
     if not material.pieces:
         raise InvalidInput("it holds no text")
+    _check_amount(shared, len(material.pieces))
     chunks: list[tuple[str, dict[str, Any]]] = []
     before: str | None = None
     for at, piece in enumerate(material.pieces):
@@ -350,11 +363,21 @@ def _chunks_of(
     return chunks
 
 
+def _check_amount(shared: Mapping[str, Any], chunks: int) -> None:
+    """Each chunk keeps all that is said of its source: a file of 50 MB could fill a server of a terabyte."""
+    size = len(json.dumps(shared, default=str))
+    if size * chunks > _MOST_SHARED:
+        raise InvalidInput(
+            f"metadata: {size:,} characters as JSON, kept with each of {chunks:,} chunks, are more than "
+            f"{_MOST_SHARED:,}; keep what is long in the text"
+        )
+
+
 def _plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata as JSON; dates, which front matter has, become strings."""
     try:
         plain: dict[str, Any] = json.loads(json.dumps(metadata, default=lambda each: each.isoformat(), allow_nan=False))
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InvalidInput(f"metadata: not JSON: {error}") from None
     return plain
 
@@ -371,21 +394,15 @@ def _context(
     """What is indexed before a chunk's own text."""
     parts = {
         "previous": before,
-        "title": material.title,
+        "title": material.title and material.title[:_LONGEST_TITLE],
         "section": section,
         "source": material.source,
         "tags": ", ".join(tags),
-        "date": None if said is None else f"[{_day(said)}]",
+        "date": None if said is None else f"[{iso(said)[:10]}]",
         "speaker": None if speaker is None else f"{speaker}:",
     }
     lines = [parts[name] for name in CONTEXT_PARTS if name in memory.context]
     return "\n".join(line for line in lines if line) or None
-
-
-def _day(seconds: float) -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
 
 
 def _commit(
@@ -426,7 +443,7 @@ def _others(memory: Memory, doc_id: str, stored: Mapping[str, str]) -> Plan[list
     key = memory.names.document(doc_id)
     after = yield from ask_one(Command(("HGETALL", key), text_map, key))
     alive = {after.get("revision"), *(mark.removeprefix(MARK) for mark in _marks(after))}
-    return [id for id in dict.fromkeys(found) if id.split("/")[1] not in alive]
+    return [id for id in dict.fromkeys(found) if revision_of(id) not in alive]
 
 
 def _lost(memory: Memory, doc_id: str, stored: Mapping[str, str]) -> Plan[int | None]:
@@ -474,9 +491,7 @@ def _heal(memory: Memory, doc_id: str, stored: Mapping[str, str]) -> Plan[None]:
     yield from ask_one(Command(("HDEL", key, MARK + token), integer, key))
 
 
-def _holder(memory: Memory, digest: str, doc_id: str) -> Plan[str | None]:
+def _holder(memory: Memory, digest: str, but: Collection[str]) -> Plan[str | None]:
     """Another document of this scope that holds the same content."""
-    same = memory.filter(Tag("document_hash") == digest, Tag("doc_id") != doc_id)
-    assert same is not None
-    ids = yield from matching(memory, same, limit=1)
+    ids = yield from matching(memory, Tag("document_hash") == digest, ~Tag("doc_id").isin(but), limit=1)
     return ids[0].split("/")[0] if ids else None

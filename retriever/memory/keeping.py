@@ -11,14 +11,18 @@ from typing import Any
 
 from fields.errors import InvalidInput
 from fields.kinds import Tag
+from fields.names import check_id
 from retriever.documents import Document
 from retriever.memory.archive import Archived
 from retriever.memory.chunks import (
+    OURS,
     Chunk,
     check_importance,
     check_knowledge_type,
+    check_metadata,
     check_tags,
     chunk_id,
+    revision_of,
     timestamp,
 )
 from retriever.memory.finding import (
@@ -36,7 +40,7 @@ from retriever.memory.policy import Policy, judge
 from retriever.memory.writing import BATCH, remove, write_chunks
 from retriever.operations import read, write
 from retriever.plans import Call, Command, Plan, ask_all, ask_one, raise_first
-from retriever.queries import check_bool
+from retriever.queries import check_bool, check_int
 from retriever.replies import integer, text_map
 
 # What was judged must be what is there: its token and its count of uses. The document, if it still is of that
@@ -100,8 +104,10 @@ def set_chunk_tags(
     changed = yield from write.update(memory.live, chunk.id, {**changes, "revision": new_token()})
     if not changed:
         raise InvalidInput(f"chunk {chunk_index} of document {doc_id!r} was deleted at the same time")
-    (after,) = yield from chunks_by_id(memory, [chunk.id])
-    return after
+    after = yield from chunks_by_id(memory, [chunk.id])
+    if not after:
+        raise InvalidInput(f"chunk {chunk_index} of document {doc_id!r} was deleted at the same time")
+    return after[0]
 
 
 def redate(memory: Memory, doc_id: str, source_date: Any, new_token: Callable[[], str]) -> Plan[int]:
@@ -152,7 +158,7 @@ def delete_chunks(memory: Memory, ids: str | Iterable[str], reason: str | None, 
         yield Call(memory.archive.append, (entries,))
     by_document: dict[tuple[str, str], list[str]] = {}
     for chunk in ours:
-        by_document.setdefault((chunk.doc_id, _revision(chunk.id)), []).append(f"{FORGOTTEN}{chunk.chunk_index}")
+        by_document.setdefault((chunk.doc_id, revision_of(chunk.id)), []).append(f"{FORGOTTEN}{chunk.chunk_index}")
     # Before they go: killed in between, this is done when it is run again.
     commands: list[Command[int]] = []
     for (doc_id, revision), marks in by_document.items():
@@ -162,11 +168,6 @@ def delete_chunks(memory: Memory, ids: str | Iterable[str], reason: str | None, 
             commands.append(Command(("EVAL", _MARK_FORGOTTEN, 1, key, revision, *words), integer, key))
     raise_first(*((yield from ask_all(commands)) if commands else ()))
     return (yield from remove(memory, [chunk.id for chunk in ours]))
-
-
-def _revision(id: str) -> str:
-    """The revision of its document that a chunk belongs to, which its own is only until something of it is set."""
-    return id.split("/")[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ def forget(memory: Memory, policy: Policy, *, dry_run: bool, now: float) -> Plan
                     (
                         *("EVAL", _FORGET, 4, key, memory.names.uses, memory.names.used),
                         *(memory.names.document(each.chunk.doc_id), each.chunk.revision, each.chunk.id),
-                        *(each.chunk.access_count, _revision(each.chunk.id), f"{FORGOTTEN}{each.chunk.chunk_index}"),
+                        *(each.chunk.access_count, revision_of(each.chunk.id), f"{FORGOTTEN}{each.chunk.chunk_index}"),
                     ),
                     integer,
                     key,
@@ -221,6 +222,9 @@ _KEPT = (
     "section source speaker content_type tags knowledge_type importance access_count last_accessed_at created_at "
     "source_date content_hash document_hash context embedder user agent session fields metadata"
 ).split()
+_COUNTERS = ("access_count", "last_accessed_at")
+# Of one document; arbitrary. Those before a restored one that are not there get a mark each in the document.
+_MOST_CHUNKS = 1_000_000
 
 
 def _archived(memory: Memory, chunk: Chunk, score: float, reason: str, now: float) -> Archived:
@@ -250,28 +254,32 @@ class Restored:
 def restore(memory: Memory, wanted: Callable[[Archived], bool]) -> Plan[Restored]:
     """See ``MemoryStore.restore``."""
     entries, damage = yield Call(memory.archive.read, ())
-    chosen = [entry for entry in entries.values() if wanted(entry) and _is_ours(memory, entry)]
-    there = yield from read.exists(memory.live, [entry.id for entry in chosen]) if chosen else _nothing()
-    assert isinstance(there, list)
+    chosen: list[Archived] = []
     skipped: dict[str, str] = {}
-    absent: list[Archived] = []
-    for entry, exists in zip(chosen, there, strict=True):
-        if exists:
-            skipped[entry.id] = "it is in the store, which wins"
+    for entry in entries.values():
+        if not (wanted(entry) and _is_ours(memory, entry)):
             continue
         try:
             _check(memory, entry)
         except (TypeError, ValueError) as error:
             skipped[entry.id] = f"its line holds no chunk: {error}"
             continue
-        absent.append(entry)
+        chosen.append(entry)
+    there = (yield from read.exists(memory.live, [entry.id for entry in chosen])) if chosen else []
+    assert isinstance(there, list)
+    absent: list[Archived] = []
+    for entry, exists in zip(chosen, there, strict=True):
+        if exists:
+            skipped[entry.id] = "it is in the store, which wins"
+        else:
+            absent.append(entry)
     # A document that is gone comes back as it was last.
-    latest = {entry.doc_id: _revision(entry.id) for entry in absent}
+    latest = {entry.doc_id: revision_of(entry.id) for entry in absent}
     back: list[Archived] = []
     for entry in absent:
         key = memory.names.document(entry.doc_id)
         stored = yield from ask_one(Command(("HGETALL", key), text_map, key))
-        revision = _revision(entry.id)
+        revision = revision_of(entry.id)
         if stored.get("revision", latest[entry.doc_id]) != revision:
             skipped[entry.id] = "its document has a newer version"
             continue
@@ -314,21 +322,32 @@ def _bring_back(memory: Memory, batch: Sequence[Archived]) -> Plan[dict[str, str
 
 def _check(memory: Memory, entry: Archived) -> None:
     """TypeError or ValueError for what a person may have made of a line of the archive."""
+    check_id(entry.id)
     parts = entry.id.split("/")
-    if len(parts) != 3 or entry.id != chunk_id(entry.doc_id, parts[1], entry.chunk_index):
+    if len(parts) != 3 or not all(parts) or entry.id != chunk_id(entry.doc_id, parts[1], entry.chunk_index):
         raise InvalidInput(f"{entry.id!r} is no id of chunk {entry.chunk_index} of {entry.doc_id!r}")
+    check_int("chunk_index", entry.chunk_index, _MOST_CHUNKS, least=0)
+    held = entry.metadata
+    for name, check in (
+        ("importance", check_importance),
+        ("knowledge_type", check_knowledge_type),
+        ("tags", check_tags),
+        ("metadata", check_metadata),
+    ):
+        if held.get(name) is not None:
+            check(held[name])
+    for name in ("section", "context"):
+        if not isinstance(held.get(name), (str, type(None))):
+            raise InvalidInput(f"{name}: a string expected, not {held[name]!r}")
     _document_of(memory, entry)
     _counters_of(entry)
 
 
 def _counters_of(entry: Archived) -> tuple[int, float | None]:
     uses, used = entry.metadata.get("access_count") or 0, entry.metadata.get("last_accessed_at")
-    return int(uses), None if used is None else timestamp(used, "last_accessed_at")
-
-
-def _nothing() -> Plan[list[bool]]:
-    return []
-    yield  # a plan, like the other branch
+    # A greater one could not be counted on, and every search that finds the chunk would fail at it.
+    count = check_int("access_count", uses, 2**53, least=0)
+    return count, None if used is None else timestamp(used, "last_accessed_at")
 
 
 def _is_ours(memory: Memory, entry: Archived) -> bool:
@@ -352,17 +371,16 @@ def _revive_document(memory: Memory, entry: Archived, stored: Mapping[str, str],
 
 
 def _document_of(memory: Memory, entry: Archived) -> Document:
-    held = dict(entry.metadata)
-    own = dict(held.pop("fields", None) or {})
-    for name in ("access_count", "last_accessed_at"):
-        held.pop(name, None)
-    held.setdefault("created_at", entry.archived_at)
+    own = {name: value for name, value in dict(entry.metadata.get("fields") or {}).items() if name not in OURS}
+    held = {name: value for name, value in entry.metadata.items() if name in _KEPT and name not in _COUNTERS}
+    if held.get("created_at") is None:
+        held["created_at"] = entry.archived_at
     held["embedder"] = memory.live.embedder  # it is embedded anew
     for name in ("created_at", "source_date"):
         if held.get(name) is not None:
             held[name] = timestamp(held[name], name)
     fields = {name: value for name, value in held.items() if value not in (None, [], {})}
     known = memory.live.schema.by_name
-    fields |= {"doc_id": entry.doc_id, "chunk_index": entry.chunk_index, "revision": _revision(entry.id)}
+    fields |= {"doc_id": entry.doc_id, "chunk_index": entry.chunk_index, "revision": revision_of(entry.id)}
     whole = {**own, **fields}
     return Document(entry.id, entry.content, {name: value for name, value in whole.items() if name in known})

@@ -328,6 +328,8 @@ def _markdown(text: str, name: str) -> Loaded:
                 if isinstance(found, dict):
                     metadata, body = _plain(found), rest.lstrip("\r\n")
     title, day = metadata.pop("title", None), metadata.pop("date", None)
+    if "tags" in metadata:
+        metadata["tags"] = _tags(metadata["tags"])
     return Loaded(
         body,
         "markdown",
@@ -335,6 +337,14 @@ def _markdown(text: str, name: str) -> Loaded:
         date=_date(day, name),
         metadata=metadata,
     )
+
+
+def _tags(value: object) -> object:
+    """Tags as programs for notes write them: a list, in which 2024 is a number to YAML, or one text with commas."""
+    if isinstance(value, dict):
+        return value  # refused where all metadata are
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else [value]
+    return [tag for part in parts if part is not None and (tag := str(part).strip())]
 
 
 def _html(markup: str | bytes, name: str) -> Loaded:

@@ -76,6 +76,9 @@ def _name(item: object) -> str:
     if isinstance(item, Note):
         if not isinstance(item.text, str):
             raise InvalidInput(f"note: a text expected, not {item.text!r}")
+        for what, value in (("source", item.source), ("title", item.title)):
+            if not (value is None or isinstance(value, str)):
+                raise InvalidInput(f"note: its {what} is a string or None, not {value!r}")
         digest = hashlib.blake2b(item.text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
         return item.source or f"note-{digest}"
     if isinstance(item, (str, os.PathLike)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from dataclasses import fields as dataclass_fields
 from numbers import Real
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -90,6 +91,9 @@ class Policy:
 
     def with_weights(self, **weights: float | None) -> Policy:
         """The policy with some of its numbers replaced; None leaves one as it is."""
+        unknown = weights.keys() - {each.name for each in dataclass_fields(self)}
+        if unknown:
+            raise InvalidInput(f"a policy has no weight {', '.join(sorted(unknown))}")
         given: dict[str, Any] = {name: value for name, value in weights.items() if value is not None}
         return replace(self, **given)
 

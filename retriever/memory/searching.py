@@ -71,6 +71,8 @@ def search_memory(
     check_bool("use_fts", use_fts)
     check_bool("memory_rerank", memory_rerank)
     check_bool("reinforce", reinforce)
+    if fit is not None and not callable(fit):
+        raise InvalidInput(f"fit: a function of chunks expected, not {fit!r}")
     if fusion is not None and not use_fts:
         raise InvalidInput("fusion: use_fts=False searches by vector alone, and fuses nothing")
     chosen = memory.policy if policy is None else policy
@@ -112,7 +114,7 @@ def search_memory(
         hits, relevance = yield from _timed(searched, spent)
         chunks = [_found(hit, value, pool) for hit, value in zip(hits, relevance, strict=True)]
         unique = _without_twins(chunks)
-        if len(unique) >= k or len(hits) < pool or pool >= 8 * (k + 10):
+        if len(unique) >= k or len(hits) < pool or pool >= min(read.MAX_PAGE, 8 * (k + 10)):
             break
         pool = min(read.MAX_PAGE, 2 * pool)
     if memory_rerank:
@@ -291,7 +293,10 @@ def context(
     for chunk in found.chunks:
         dated = "" if chunk.source_date is None else f", {iso(chunk.source_date)[:10]}"
         part = f"[{len(parts) + 1}] {chunk.source or chunk.doc_id}{dated}\n{chunk.content.strip()}"
-        size = (len(part) + 5) // 4 if count is None else (yield Call(count, (part + "\n\n",)))
+        if count is None:
+            size = (len(part) + 5) // 4
+        else:
+            size = check_int("count", (yield Call(count, (part + "\n\n",))), 2**53, least=0)
         if tokens + size > budget:
             continue  # a shorter one may still fit
         parts.append(part)
@@ -316,7 +321,10 @@ def rerank(
 ) -> Plan[tuple[list[Chunk], list[tuple[str, int]]]]:
     """(doc_id, chunk_index, relevance) -> chunks by their memory score, and which are unknown. Changes nothing."""
     wanted: list[tuple[str, int, float]] = []
-    for doc_id, index, score in scored:
+    for each in [scored] if isinstance(scored, str) or not isinstance(scored, Iterable) else scored:
+        if not isinstance(each, Sequence) or isinstance(each, str) or len(each) != 3:
+            raise InvalidInput(f"rerank: (doc_id, chunk_index, score) expected, not {each!r}")
+        doc_id, index, score = each
         if not isinstance(doc_id, str) or isinstance(score, bool) or not isinstance(score, (int, float, np.floating)):
             raise InvalidInput(f"rerank: (doc_id, chunk_index, score) expected, not {(doc_id, index, score)!r}")
         check_int("chunk_index", index, 2**31, least=0)

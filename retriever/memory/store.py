@@ -37,7 +37,7 @@ from retriever.memory.searching import Context, Found
 from retriever.memory.sources import RULES, Rule, knowledge_type
 from retriever.operations.index import WAIT_S
 from retriever.plans import Plan
-from retriever.queries import FilterSpec, check_seconds
+from retriever.queries import FilterSpec, check_bool, check_seconds
 from retriever.rerankers import Reranker
 
 T = TypeVar("T")
@@ -460,7 +460,9 @@ def _memory(
     kept = Archive(home() / "archive" / "chunks_archive.jsonl" if archive is None else archive)
     chosen = as_fusion(Linear(0.3) if fusion is None else fusion)
     knowledge_type("", rules=rules)  # InvalidInput for a rule that is none
-    return Memory(names, scope, retriever._live, _policy(policy, Policy()), chosen, rerank, kept, parts, tuple(rules))
+    memory = Memory(names, scope, retriever._live, _policy(policy, Policy()), chosen, rerank, kept, parts, tuple(rules))
+    memory.filter()  # InvalidInput for a user, agent or session that no tag can be
+    return memory
 
 
 def _policy(given: object, otherwise: Policy) -> Policy:
@@ -490,6 +492,12 @@ def _ingest_plan(
 ) -> Plan[IngestReport]:
     if on_duplicate not in ("keep", "skip"):
         raise InvalidInput(f"on_duplicate: 'keep' or 'skip' expected, not {on_duplicate!r}")
+    check_bool("update_index", update_index)
+    check_bool("dry_run", dry_run)
+    if not (on_source is None or callable(on_source)):
+        raise InvalidInput(f"on_source: a function of an Ingested expected, not {on_source!r}")
+    if not (roots is None or isinstance(roots, Roots)):
+        raise InvalidInput(f"roots: a Roots expected, not {roots!r}")
     read = sources_of(
         sources,
         metadata,

@@ -100,7 +100,7 @@ def test_query_of_an_index_that_is_not_there(url, name):
     """The missing index is named."""
     done = run("query", "my dog", "--index", name, url=url)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"retriever: no index {name!r} on this server\n"
+    assert done.stderr == f"retriever: no index {name!r} on this server; `retriever create` makes one\n"
 
 
 def test_query_refuses_vectors_of_another_embedder(url, name):

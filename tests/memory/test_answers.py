@@ -142,10 +142,43 @@ def test_previews_come_before_leaving_out():
     assert (len(answer.chunks), answer.truncated, answer.notes) == (20, True, [])
 
 
+def test_no_chunk_is_too_large_to_be_shown():
+    """Whatever a chunk holds, an answer has room for it, and what follows it is not lost with it."""
+    nested: list = [0] * 400
+    for _ in range(90):
+        nested = [nested]
+    worst = chunk(
+        content="\x01" * 30_000,
+        source="\x01" * 4_096,
+        section="\x01" * 9_000,
+        speaker="\x01" * 4_096,
+        content_type="\x01" * 4_096,
+        tags=tuple("\x01" * 700 + str(at) for at in range(100)),
+        metadata={"m": nested},
+    )
+    assert len(said(answers.tagged_answer(worst))) <= answers.BUDGET
+    found = answers.search_answer(Found((chunk(1, metadata={"m": nested}), chunk(2))), include_stats=False, left=0)
+    assert [each.chunk_index for each in found.chunks] == [1, 2]
+    assert [each.truncated for each in found.chunks] == [True, False]
+
+
+def test_what_there_is_no_room_for_is_not_looked_at():
+    """Of a thousand long chunks only those are shown that fit, at each length: the others cost nothing."""
+    looked = []
+
+    def show(item, length):
+        looked.append(item)
+        return answers.piece(chunk(item, "x" * length), length)
+
+    shown = answers.within(range(1_000), show)
+    assert 10 < len(shown) < 100
+    assert max(looked) == len(shown)
+
+
 def test_metadata_that_is_too_long_is_left_out():
     """The chunk says that something is missing."""
     (few, many) = (
-        answers.piece(chunk(metadata=metadata), 100) for metadata in ({"page": 7}, {"everything": "x" * 1_001})
+        answers.piece(chunk(metadata=metadata), 100) for metadata in ({"page": 7}, {"everything": "x" * 1_501})
     )
     assert (few.metadata, few.truncated) == ({"page": 7}, False)
     assert (many.metadata, many.truncated) == ({}, True)

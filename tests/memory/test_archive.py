@@ -258,6 +258,17 @@ def test_a_device_is_refused(path):
     """/dev/null takes everything and keeps nothing: it is no archive."""
     with pytest.raises(InvalidInput, match=f"archive '{path}': not a plain file"):
         Archive(path).append([archived()])
+    with pytest.raises(InvalidInput, match=f"archive '{path}': not a plain file"):
+        Archive(path).read()
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    """A pipe without a writer is refused, to append to and to read from."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidInput, match="not a plain file"):
+        Archive(tmp_path / "pipe").append([archived()])
+    with pytest.raises(InvalidInput, match="not a plain file"):
+        Archive(tmp_path / "pipe").read()
 
 
 _FULL = """
@@ -317,6 +328,7 @@ def line_with(**changes):
         (b"\xff\xfe", "can't decode byte 0xff"),
         (b"[]", "a JSON object expected, not list"),
         (b"{}", "without id, doc_id"),
+        (line_with(content="a").replace('"a"', '"\\ud800"').encode(), "lone surrogate"),
         (b"[" * 100_000, "not JSON"),
         (line_with(schema=2).encode(), "schema: 2 is not 1"),
         (line_with(archived_at=1.0).encode(), "archived_at: an ISO 8601 string expected"),

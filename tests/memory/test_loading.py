@@ -194,6 +194,23 @@ def test_rules_are_no_front_matter(text):
     assert load_text(text, content_type="markdown").text == text
 
 
+@pytest.mark.parametrize(
+    ("head", "tags"),
+    [
+        ("tags: ferry", ["ferry"]),
+        ("tags: ferry, crew ,", ["ferry", "crew"]),
+        ("tags: [ferry, 2024]", ["ferry", "2024"]),
+        ("tags: 2024", ["2024"]),
+        ("tags:", []),
+    ],
+)
+def test_tags_of_front_matter(tmp_path, head, tags):
+    """A list, one tag, several with commas, numbers: as people write them (B12)."""
+    path = tmp_path / "a.md"
+    path.write_text(f"---\n{head}\n---\nText.\n")
+    assert load(path).metadata["tags"] == tags
+
+
 def test_empty_front_matter():
     """Front matter may hold nothing, and stands in Markdown alone."""
     assert load_text("---\n---\ntext\n", content_type="markdown") == Loaded("text\n", "markdown")

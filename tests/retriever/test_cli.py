@@ -57,7 +57,7 @@ def test_import_retriever_needs_no_command_line_packages():
     assert done.stdout == "[]\n"
 
 
-COMMANDS = ["demo", "serve", "create", "load", "query", "get", "delete", "info", "drop"]
+COMMANDS = ["mcp", "demo", "serve", "create", "load", "query", "get", "delete", "info", "drop", "eval", "convert"]
 
 
 @pytest.mark.parametrize("args", [("--help",), *((name, "-h") for name in COMMANDS)])
@@ -69,12 +69,19 @@ def test_help(call, args):
     assert not err
 
 
+def test_version(call):
+    """The distribution's own version, and nothing else is done."""
+    from importlib.metadata import version
+
+    assert call("--version")[:2] == (0, f"retriever {version('valkey-retriever')}\n")
+
+
 def test_help_lists_every_command(call):
-    """The nine commands, and no more."""
+    """Every command, and no more."""
     import retriever.cli
 
     shown = words(call("--help")[1]).partition("Commands")[2]
-    names = [each.callback.__name__ for each in retriever.cli.app.registered_commands]
+    names = [each.name or each.callback.__name__ for each in retriever.cli.app.registered_commands]
     assert names == COMMANDS
     assert all(name in shown for name in names)
 
