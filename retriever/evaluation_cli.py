@@ -107,7 +107,10 @@ def evaluate(
         ),
     ] = None,
     tune: Annotated[
-        bool, typer.Option("--tune", help="Choose alpha, weights and depth on some queries, report them on the others.")
+        bool,
+        typer.Option(
+            "--tune", help="Choose alpha of linear, weights of rrf, and depth, on some queries; report on the others."
+        ),
     ] = False,
     compare: Annotated[
         Path | None,

@@ -74,7 +74,7 @@ def bm25(texts: Sequence[bytes | None], weights: Mapping[str, float], mean_lengt
     damping = [K1 * (1 - B + B * length / mean) for length in lengths]
     # A term is looked for in all texts at once, since few hold it: twice as fast as counting it in each. In every text
     # the shares are added up in the order of the terms, so that equal texts tie.
-    joined, ends = b"\n".join(found), list(accumulate(len(text) + 1 for text in found))
+    joined, ends = b"\n".join([b"", *found, b""]), list(accumulate((len(text) + 1 for text in found), initial=1))[1:]
     scores = [0.0] * len(found)
     for term, weight in weights.items():
         for at, tf in _counts(joined, ends, term.encode()).items():
@@ -82,13 +82,19 @@ def bm25(texts: Sequence[bytes | None], weights: Mapping[str, float], mean_lengt
     return np.array(scores)
 
 
+_BLANK = ord(" ")
+
+
 def _counts(joined: bytes, ends: Sequence[int], term: bytes) -> dict[int, int]:
-    """The place of each text that holds a term -> how often; ends: where in ``joined`` the next one starts."""
+    """The place of each text that holds a term -> how often.
+
+    joined: the texts, with a byte before and after each; ends: where the next one starts.
+    """
     counts: dict[int, int] = {}
     at = joined.find(term)
     while at >= 0:
         end = at + len(term)
-        if joined[at - 1 : at] == joined[end : end + 1] == b" ":
+        if joined[at - 1] == _BLANK and joined[end] == _BLANK:
             place = bisect_right(ends, at)
             counts[place] = counts.get(place, 0) + 1
         at = joined.find(term, end)

@@ -12,14 +12,18 @@ from typing import Any, TypeAlias
 
 from fields.errors import InvalidInput
 from fields.filters import as_filter
+from fields.vectors import embedding_matrix
 from retriever.client import Retriever
 from retriever.documents import FusedHit, Hits
-from retriever.errors import RetrieverError
+from retriever.errors import RetrieverError, ServerError
 from retriever.evaluation.golden import Question
 from retriever.fusion import CHANNELS, Append, Fusion, Linear, Rrf
 from retriever.memory import finding
+from retriever.memory.searching import Found
 from retriever.memory.store import MemoryStore
 from retriever.operations import index
+from retriever.operations.index import Live
+from retriever.plans import Embed, Plan
 from retriever.rerankers import Reranker
 
 __all__ = ["Answer", "Arm", "Channel", "IndexTarget", "MemoryTarget", "Target", "arms_of", "channel_arm", "target_of"]
@@ -109,9 +113,11 @@ class IndexTarget:
 
     def ask(self, question: Question, results: int, *, fusion: Fusion, channels: Iterable[str], **given: Any) -> Answer:
         """What a query finds by channels and a fusion. given: rerank, candidates, depth."""
+        chosen = tuple(channels)
         hits = self.retriever.retrieve(
-            text=question.query, k=results, filter=question.filter, fusion=fusion, channels=channels, **given
+            text=question.query, k=results, filter=question.filter, fusion=fusion, channels=chosen, **given
         )
+        _check_channels(self.retriever._live, question, chosen, hits)
         return self._answer(hits)
 
     def channel(self, question: Question, name: str, depth: int) -> Channel:
@@ -136,6 +142,16 @@ class IndexTarget:
     def documents(self) -> int:
         """How many documents or chunks there are."""
         return self.retriever.describe_index().documents
+
+    def words(self, question: Question) -> bool:
+        """Whether a query has terms to search by."""
+        return _has_terms(self.retriever._live, question)
+
+    def check_embedder(self, text: str) -> str | None:
+        """Embed a text; what to know of the embedder. Raises what this library refuses, MissingExtra among it."""
+        live = self.retriever._live
+        _try_embedder(self.retriever._run, live, text)
+        return _unlike(self.name, live.embedder, self.retriever.describe_index().embedder)
 
     def _document(self, hit: FusedHit) -> str:
         return hit.id if self.document_field is None else str(hit.fields.get(self.document_field, hit.id))
@@ -181,6 +197,8 @@ class MemoryTarget:
     def search(self, question: Question, results: int, **given: Any) -> Answer:
         """What the store's own search finds."""
         found = self.store.search(question.query, k=results, filter=question.filter, reinforce=False, **given)
+        channels = CHANNELS if given.get("use_fts", True) else ("vector",)
+        _check_channels(self.store._memory.live, question, channels, found)
         texts: dict[str, str] = {}
         for chunk in found.chunks:
             texts.setdefault(chunk.doc_id, chunk.content[:SNIPPET])
@@ -205,6 +223,16 @@ class MemoryTarget:
         """See ``IndexTarget``."""
         return self.store._run("evaluation", index.describe(self.store._memory.live)).documents
 
+    def words(self, question: Question) -> bool:
+        """See ``IndexTarget``."""
+        return _has_terms(self.store._memory.live, question)
+
+    def check_embedder(self, text: str) -> str | None:
+        """See ``IndexTarget``."""
+        live = self.store._memory.live
+        _try_embedder(self.store._run, live, text)
+        return _unlike(self.name, live.embedder, self.store._run("evaluation", index.describe(live)).embedder)
+
     def _retrieve(self, question: Question, results: int, **given: Any) -> Hits[FusedHit]:
         memory = self.store._memory
         filter = memory.filter(as_filter(question.filter, memory.live.schema.by_name))
@@ -224,6 +252,51 @@ def _chunks_document(hit: FusedHit) -> str:
 
 
 Target: TypeAlias = IndexTarget | MemoryTarget
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+def _has_terms(live: Live, question: Question) -> bool:
+    return live.schema.analysis is not None and any(live.schema.analysis.terms(question.query))
+
+
+def _check_channels(live: Live, question: Question, channels: Sequence[str], found: Hits[FusedHit] | Found) -> None:
+    """Raise ServerError where one of two channels did not run.
+
+    Such an answer is worth something to who asked, but it is the other channel's alone: counted, it would pass for
+    fusion. Not so a query without terms, of which words never have a say.
+    """
+    if len(channels) < 2:
+        return
+    for channel in channels:
+        if f"{channel}_candidates" in found.stats or (channel == "text" and not _has_terms(live, question)):
+            continue
+        said = [reason.partition(": ")[2] for reason in found.reasons if reason.startswith(f"{channel}: ")]
+        raise ServerError(f"the {channel} channel did not run: {'; '.join(said) or 'nobody said why'}")
+
+
+def _try_embedder(run: Callable[[str, Plan[None]], Any], live: Live, text: str) -> None:
+    def plan() -> Plan[None]:
+        rows = yield Embed((text,), "query")
+        embedding_matrix(rows, 1, live.dims)
+
+    try:
+        run("evaluation", plan())
+    except RetrieverError:  # a package or a dimension that is lacking: so at every query
+        raise
+    except Exception:  # of the embedder's own making: it may be this text's alone, and counts where it is asked
+        return
+
+
+def _unlike(name: str, ours: str | None, made_by: str | None) -> str | None:
+    """What a report says of the embedder, unless it is known to have made the vectors."""
+    if ours is None:
+        made = "" if made_by is None else f", {made_by!r}"
+        return f"the embedder has no name, so nobody compared it with what made the vectors of {name}{made}"
+    if made_by is None:
+        return f"{name} does not say what made its vectors, so nobody compared it with the embedder, {ours!r}"
+    return None if ours == made_by else f"the vectors of {name} were made by {made_by!r}, and the embedder is {ours!r}"
+
 
 # --- arms -----------------------------------------------------------------------------------------
 

@@ -41,17 +41,53 @@
       xaxis: { gridcolor: "#e7ebf0" }, yaxis: { automargin: true, autorange: "reversed", type: "category" },
     }, config);
     const timed = arms.filter((arm) => arm.p50_ms !== null);
+    const x = timed.map((arm) => arm.p50_ms), y = timed.map((arm) => arm.summary[measure].mean);
+    // The ranges are set, and the margins, so that it is known where a point will be.
+    const least = Math.min(...y), span = Math.max(...y) - least || 0.1;
+    const ranges = { x: [0, 1.1 * Math.max(...x)], y: [least - 0.1 * span, least + 1.1 * span] };
+    const margin = { l: 50, r: 20, t: 40, b: 40 }, box = $("latency");
+    const width = box.clientWidth - margin.l - margin.r, height = box.clientHeight - margin.t - margin.b;
+    const points = timed.map((arm, at) => ({
+      name: arm.name, x: (width * x[at]) / ranges.x[1],
+      y: height * (1 - (y[at] - ranges.y[0]) / (ranges.y[1] - ranges.y[0])),
+    }));
     Plotly.react("latency", [{
-      type: "scatter", mode: "markers+text", x: timed.map((arm) => arm.p50_ms),
-      y: timed.map((arm) => arm.summary[measure].mean), text: timed.map((arm) => arm.name),
-      textposition: "top center", cliponaxis: false, marker: { size: 10, color: better },
+      type: "scatter", mode: "markers", x, y, text: timed.map((arm) => arm.name),
+      cliponaxis: false, marker: { size: 10, color: better },
       customdata: timed.map((arm) => arm.p95_ms),
       hovertemplate: "%{text}: %{y:.3f}, p50 %{x:.1f} ms, p95 %{customdata:.1f} ms<extra></extra>",
     }], {
       font, title: { text: title + " against milliseconds (p50)", font: { size: 14 } },
-      margin: { l: 10, r: 40, t: 40, b: 40 }, xaxis: { rangemode: "tozero", gridcolor: "#e7ebf0", automargin: true },
-      yaxis: { automargin: true, gridcolor: "#e7ebf0" },
+      margin, xaxis: { range: ranges.x, gridcolor: "#e7ebf0" }, yaxis: { range: ranges.y, gridcolor: "#e7ebf0" },
+      annotations: places(points, width, height).map(({ ax, ay }, at) => ({
+        x: x[at], y: y[at], ax, ay, text: timed[at].name, xanchor: "center", yanchor: "middle", borderpad: 0,
+        font: { size: LABEL }, arrowhead: 0, arrowwidth: 1, arrowcolor: same, standoff: 6,
+      })),
     }, config);
+  }
+
+  // Where the names of points go, in pixels from them: near, within the plot, and over no other name and no point.
+  const LABEL = 12, LINE = 18;
+  function places(points, width, height) {
+    const taken = points.map((point) => [point.x - 6, point.x + 6, point.y - 6, point.y + 6]);
+    const apart = (a, b) => a[1] <= b[0] || b[1] <= a[0] || a[3] <= b[2] || b[3] <= a[2];
+    return points.map((point) => {
+      const half = (0.62 * LABEL * point.name.length) / 2 + 4;
+      const tried = [];
+      for (let far = 0; LINE * far <= height; far += 1) {
+        for (const ay of far ? [-LINE * far, LINE * far] : [0]) {
+          for (const ax of far ? [0, -half, half] : [half + 6, -half - 6]) tried.push({ ax, ay });
+          if (far > 1) for (const ax of [-2 * half, 2 * half]) tried.push({ ax, ay });
+        }
+      }
+      const around = ({ ax, ay }) =>
+        [point.x + ax - half, point.x + ax + half, point.y + ay - LINE / 2, point.y + ay + LINE / 2];
+      const inside = (at) => at[0] >= 0 && at[1] <= width + 16 && at[2] >= 0 && at[3] <= height;
+      const free = (at) => inside(at) && taken.every((other) => apart(at, other));
+      const found = tried.find((each) => free(around(each))) ?? tried[0];
+      taken.push(around(found));
+      return found;
+    });
   }
 
   // --- queries ------------------------------------------------------------------------------------
@@ -189,5 +225,6 @@
   $("measure").addEventListener("change", () => { drawArms(); refresh(); });
   for (const id of ["from", "to", "which"]) $(id).addEventListener("change", refresh);
   window.addEventListener("hashchange", fromHash);
+  window.addEventListener("resize", drawArms);  // names keep off each other by pixels
   fromHash();
 })();

@@ -18,13 +18,13 @@ import numpy as np
 
 from fields.errors import InvalidInput
 from retriever.client import Retriever
-from retriever.errors import ServerError
+from retriever.errors import MissingExtra, ServerError
 from retriever.evaluation.arms import Arm, Target, arms_of, target_of, why
 from retriever.evaluation.budgets import budgets
 from retriever.evaluation.golden import Golden, Question
 from retriever.evaluation.measures import AUTHORITY_FOUND, AUTHORITY_RANK, MRR, better, intervals, measured
 from retriever.evaluation.report import ArmResult, Difference, Report
-from retriever.evaluation.tuning import check_tunable
+from retriever.evaluation.tuning import TUNABLE, check_tunable
 from retriever.evaluation.tuning import tune as tuned
 from retriever.memory.store import MemoryStore
 from retriever.queries import check_bool, check_int
@@ -58,9 +58,11 @@ def evaluate(
     rerank: runs every arm a second time, reranked.
     document_field: of an index whose documents are parts of larger ones: the field that names the whole. The golden ids
         are of wholes then, and of one whole the best part counts.
-    tune: also looks for alpha, RRF weights and depth on about half of the queries, and reports them on the others.
+    tune: also looks for the alpha of linear, the weights of rrf and their depth, of those two that are among the arms,
+        on about half of the queries, and reports them on the others.
     compare: an older report, from ``read_report``. on_query: told how many queries are done.
-    A query that fails counts 0 and is listed. Each arm asks for max(ks and authority_window) documents.
+    A query that fails, or of whose two channels one fails, counts 0 and is listed. Each arm asks for max(ks and
+    authority_window) documents.
     Raises InvalidInput for what cannot be evaluated, MissingExtra without the extra ``eval``, ServerError.
     """
     if not isinstance(golden, Golden):
@@ -73,13 +75,19 @@ def evaluate(
     before = None if compare is None else _older(compare)
     target = target_of(searched, document_field)
     chosen, notes = arms_of(target, arms, rerank)
+    fusions = [arm.name for arm in chosen if arm.name in TUNABLE]
     if tune:
         check_tunable(target, golden.questions)
+        if not fusions:
+            raise InvalidInput(f"tune: {' and '.join(TUNABLE)} are what is tuned, and neither is among the arms")
     intervals([[0.0, 1.0]])  # a missing package is said now, not after the last query
     size = target.documents()
     if not size:
         raise InvalidInput(f"{target.name} is empty: there is nothing to find")
     notes = [*golden.notes, *notes, *_unknown(target, golden.questions)]
+    if target.has_vectors:
+        unlike = target.check_embedder(golden.questions[0].query)
+        notes = [*notes, unlike] if unlike else notes
 
     wanted = max(*cuts, authority_window)
     logs = _asked(golden.questions, chosen, wanted, on_query)
@@ -105,7 +113,7 @@ def evaluate(
         rows, said = budgets(target, golden.questions)
         report, notes = replace(report, budgets=rows), [*notes, *said]
     if tune:
-        tuning, said = tuned(target, golden.questions, wanted, max(cuts))
+        tuning, said = tuned(target, golden.questions, wanted, max(cuts), fusions)
         report, notes = replace(report, tuning=tuning), [*notes, *said]
     if before is not None:
         differences, said = _compared(report, before)
@@ -172,7 +180,12 @@ def _asked(
     questions: Sequence[Question], arms: Sequence[Arm], wanted: int, on_query: Callable[[int], Any] | None
 ) -> list[_Log]:
     for arm in arms:  # models are loaded and connections made before anything is timed
-        _Log(arm).ask(questions[0], wanted)
+        try:
+            arm.ask(questions[0], wanted)
+        except MissingExtra:  # a reranker's: so at every query
+            raise
+        except Exception:  # counted where it is asked in earnest
+            continue
     pool: dict[str, int] = {}
     logs = [_Log(arm, pool) for arm in arms]
     for done, question in enumerate(questions):

@@ -19,10 +19,11 @@ from retriever.evaluation.report import Tuned, Tuning
 from retriever.fusion import Fusion, Linear, Rrf, fuse
 from retriever.queries import MAX_K
 
-__all__ = ["check_tunable", "is_train", "settings", "tune"]
+__all__ = ["TUNABLE", "check_tunable", "is_train", "settings", "tune"]
 
 ALPHAS = tuple(at / 10 for at in range(11))
 WEIGHTS = ((4.0, 1.0), (2.0, 1.0), (1.0, 2.0), (1.0, 4.0))  # vector : text, beside 1 : 1
+TUNABLE = ("linear", "rrf")
 LEAST = 2  # queries in each half: an interval needs two
 
 
@@ -66,21 +67,24 @@ def check_tunable(target: Target, questions: Sequence[Question]) -> tuple[list[Q
     return train, held_out
 
 
-def tune(target: Target, questions: Sequence[Question], wanted: int, k: int) -> tuple[Tuning, list[str]]:
-    """The settings that do best on the train split, by nDCG@k, and what they do on the held-out split; and notes."""
+def tune(
+    target: Target, questions: Sequence[Question], wanted: int, k: int, fusions: Sequence[str] = TUNABLE
+) -> tuple[Tuning, list[str]]:
+    """The settings that do best on the train split, by nDCG@k, and what they do on the held-out split; and notes.
+
+    A query that fails counts 0, as does one of which a channel fails.
+    """
     failed: list[str] = []
     train, held_out = check_tunable(target, questions)
     results = fetched(target, wanted)
     usual = min(MAX_K, max(50, 4 * results))  # what retrieve takes unless told
     deepest = min(MAX_K, 2 * usual)
     depths = {None: usual, max(results, usual // 2): max(results, usual // 2), deepest: deepest}
-    channels = {
-        question.id: {name: _channel(target, question, name, deepest, failed) for name in ("vector", "text")}
-        for question in train
-    }
+    channels = {question.id: _channels(target, question, deepest, failed) for question in train}
     measure = f"nDCG@{k}"
     tuned = []
-    tried = settings(linear_of(target), list(depths))
+    every = settings(linear_of(target), list(depths))
+    tried = {name: every[name] for name in TUNABLE if name in fusions}
     for name, candidates in tried.items():
         means = [_mean(each, depths[each.depth], channels, train, results, k) for each in candidates]
         best = max(range(len(means)), key=means.__getitem__)
@@ -100,14 +104,17 @@ def tune(target: Target, questions: Sequence[Question], wanted: int, k: int) -> 
     return found, notes
 
 
-def _channel(target: Target, question: Question, name: str, depth: int, failed: list[str]) -> Channel:
+def _channels(target: Target, question: Question, depth: int, failed: list[str]) -> dict[str, Channel]:
+    """Both channels' rankings; both empty where one fails, for the other alone is no fusion."""
+    empty = Channel((), {})
     try:
-        return target.channel(question, name, depth)
-    except InvalidInput:  # a text without terms, say: the channel found nothing
-        return Channel((), {})
+        return {
+            "vector": target.channel(question, "vector", depth),
+            "text": target.channel(question, "text", depth) if target.words(question) else empty,
+        }
     except Exception as error:
         failed.append(why(error))
-        return Channel((), {})
+        return {"vector": empty, "text": empty}
 
 
 def _mean(

@@ -589,7 +589,7 @@ def _fetched(
                         fused.text_score,
                         fused.ranks,
                         fused.contributions,
-                        tuple(dict.fromkeys(term for leg in legs for term in leg.held(fused.id))),
+                        _terms_held(legs, fused.id),
                         fusion=by,
                         filter=passed,
                     ),
@@ -607,6 +607,13 @@ def _fetched(
     if foreign:
         answer.lost(f"{foreign} rows hold values that this library did not write")
     return candidates
+
+
+def _terms_held(legs: Sequence[_Leg], id: str) -> tuple[str, ...]:
+    """The terms of all texts that a document holds, each once."""
+    if len(legs) == 1:
+        return legs[0].held(id)
+    return tuple(dict.fromkeys(term for leg in legs for term in leg.held(id)))
 
 
 def _group(fields: Mapping[str, Any], collapse: str | None) -> str | None:

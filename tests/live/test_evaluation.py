@@ -8,7 +8,19 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from retriever import Document, InvalidInput, Linear, Retriever, Rrf, Schema, ServerError, Stored, Tag, Vector
+from retriever import (
+    Document,
+    InvalidInput,
+    Linear,
+    MissingExtra,
+    Retriever,
+    Rrf,
+    Schema,
+    ServerError,
+    Stored,
+    Tag,
+    Vector,
+)
 from retriever.evaluation import Golden, Question, evaluate, read_report, tuning
 from retriever.evaluation.arms import channel_arm, target_of
 from retriever.evaluation.budgets import WAYS
@@ -35,7 +47,7 @@ def schema_of(name, *fields, **given):
 @pytest.fixture
 def index(url, name):
     """Ten documents of a word each, nearer to "at 0" the earlier they come."""
-    with Retriever.connect(url, schema_of(name), embed=Near()) as docs:
+    with Retriever.connect(url, schema_of(name), embed=Near(name="near")) as docs:
         docs.create_index()
         docs.upsert(
             Document(word, f"{word} at {100 * at}", {"part": "odd" if at % 2 else "even", "whole": f"w{at // 2}"})
@@ -48,7 +60,12 @@ def index(url, name):
 def memory(url, name, raw, tmp_path):
     """A memory of three documents; of the first one, two chunks are near to "at 0"."""
     with MemoryStore.open(
-        url, namespace=name, embed=Near(), archive=tmp_path / "archive", vector=Vector(algorithm="FLAT"), context=()
+        url,
+        namespace=name,
+        embed=Near(name="near"),
+        archive=tmp_path / "archive",
+        vector=Vector(algorithm="FLAT"),
+        context=(),
     ) as store:
         store.ingest(Note("near at 10\nnearer at 0\nfar at 1500", "one"), split=lines)
         store.ingest(Note("second at 100\nzebra at 1400", "two"), split=lines)
@@ -74,6 +91,19 @@ def everything(raw, name):
     """All keys of the server by name, with the values of those that a test made; and all indexes."""
     keys = sorted(raw.scan_iter("*", count=1000))
     return keys, {key: raw.hgetall(key) for key in keys if name.encode() in key}, raw.execute_command("FT._LIST")
+
+
+class Failing(Near):
+    """Fails at texts with a word in them."""
+
+    def __init__(self, word, error=None):
+        super().__init__(name="near")
+        self.word, self.error = word, error or OSError("no model")
+
+    def __call__(self, texts):
+        if any(self.word in text for text in texts):
+            raise self.error
+        return super().__call__(texts)
 
 
 def values(report, arm, measure):
@@ -173,7 +203,7 @@ def test_the_scope_of_a_memory_holds(memory, url, name, tmp_path):
     with MemoryStore.open(
         url,
         namespace=name,
-        embed=Near(),
+        embed=Near(name="near"),
         user="ada",
         archive=tmp_path / "a",
         vector=Vector(algorithm="FLAT"),
@@ -276,7 +306,7 @@ def test_where_every_query_fails_it_is_an_error(url, name):
 
 def test_an_index_without_words_is_evaluated_by_vector(url, name):
     """Arms that need words are left out with a reason, and are an error where they were asked for."""
-    with Retriever.connect(url, schema_of(name, analysis=None), embed=Near()) as docs:
+    with Retriever.connect(url, schema_of(name, analysis=None), embed=Near(name="near")) as docs:
         docs.create_index()
         docs.upsert([Document("a", "", vector=[1, 0, 0, 0])])
         asked = golden(Question("at 0", {"a": 1}, id="q"))
@@ -329,7 +359,7 @@ def test_what_cannot_be_evaluated_is_said(index, given, said):
 
 def test_an_empty_index_is_refused(url, name):
     """Where nothing is, nothing can be found: that is no quality of 0."""
-    with Retriever.connect(url, schema_of(name), embed=Near()) as docs:
+    with Retriever.connect(url, schema_of(name), embed=Near(name="near")) as docs:
         docs.create_index()
         with pytest.raises(InvalidInput, match="is empty"):
             evaluate(docs, golden(Question("at 0", {"a": 1})))
@@ -368,7 +398,7 @@ def test_a_category_may_be_called_as_the_row_of_all_queries_is(index):
 
 def test_the_budget_tells_a_deeper_ranking_from_words_beside(url, name):
     """Each way has its own number of results: the 55th and the 70th nearest tell them apart, and words beside."""
-    with Retriever.connect(url, schema_of(name), embed=Near()) as docs:
+    with Retriever.connect(url, schema_of(name), embed=Near(name="near")) as docs:
         docs.create_index()
         docs.upsert(Document(f"d{at}", f"{'zebra' if at == 90 else 'horse'} at {at}") for at in range(100))
         asked = Question("zebra at 0", {"d0": 1, "d55": 1, "d70": 1, "d90": 1})
@@ -390,7 +420,7 @@ def test_the_budget_tells_a_deeper_ranking_from_words_beside(url, name):
 def test_tuning_reports_on_queries_that_it_did_not_choose_on(index):
     """No query is in both halves, and only held-out ones are asked with the chosen parameters (D4)."""
     questions = [Question(f"{word} at {at}", {word: 1}, id=f"{word}{at}") for word in WORDS for at in (0, 300)]
-    found = evaluate(index, golden(*questions), arms=["vector"], ks=(1,), authority_window=1, tune=True).tuning
+    found = evaluate(index, golden(*questions), arms=["rrf", "linear"], ks=(1,), authority_window=1, tune=True).tuning
     train = {each.id for each in questions if is_train(each.query)}
     assert set(found.train) == train
     assert set(found.held_out) == {each.id for each in questions} - train
@@ -400,15 +430,59 @@ def test_tuning_reports_on_queries_that_it_did_not_choose_on(index):
         assert each.train_chosen >= each.train_default
 
 
+@pytest.mark.parametrize(
+    ("arms", "fusions", "tried"),
+    [
+        (None, ["linear", "rrf"], 48),
+        (["vector", "linear"], ["linear"], 33),
+        (["rrf"], ["rrf"], 15),
+    ],
+)
+def test_tuning_is_of_what_is_among_the_arms(index, arms, fusions, tried):
+    """What nobody asked for is not tuned."""
+    questions = [Question(f"{word} at {at}", {word: 1}) for word in WORDS for at in (0, 300)]
+    found = evaluate(index, golden(*questions), arms=arms, ks=(1,), authority_window=1, tune=True).tuning
+    assert ([each.fusion for each in found.results], found.tried) == (fusions, tried)
+
+
+def test_nothing_to_tune_among_the_arms_is_said(index):
+    """Before anything is asked."""
+    questions = [Question(f"{word} at {at}", {word: 1}) for word in WORDS for at in (0, 300)]
+    with pytest.raises(InvalidInput, match="tune: linear and rrf are what is tuned, and neither is among the arms"):
+        evaluate(index, golden(*questions), arms=["vector", "append"], tune=True)
+
+
+def test_a_query_that_lost_a_channel_is_chosen_on_as_0(index, monkeypatch):
+    """On the train split too the other channel alone is no fusion."""
+    real = retrieving._rank_worded
+
+    def failing(leg, *given):
+        if "at 300" in leg.text:
+            raise ServerError("out of words")
+        return real(leg, *given)
+
+    monkeypatch.setattr(retrieving, "_rank_worded", failing)
+    questions = [Question(f"{word} at {at}", {word: 1}) for word in WORDS for at in (0, 300)]
+    report = evaluate(index, golden(*questions), arms=["rrf"], ks=(10,), authority_window=1, tune=True)
+    train = [each.query for each in questions if is_train(each.query)]
+    (found,) = report.tuning.results
+    lost = sum("at 300" in query for query in train)
+    assert 0 < lost < len(train)
+    assert found.train_chosen <= 1 - lost / len(train)
+    assert report.notes[-1].startswith(f"tuning: {lost + 2 * (10 - lost)} searches failed and count 0")
+
+
 def test_tuning_turns_towards_the_channel_that_answers(url, name):
     """Where words answer and meaning misleads, their weight grows, and the held-out queries gain by it."""
     words = [f"{word}{letter}" for word in WORDS for letter in "ab"]
-    with Retriever.connect(url, schema_of(name), embed=Near()) as docs:
+    with Retriever.connect(url, schema_of(name), embed=Near(name="near")) as docs:
         docs.create_index()
         docs.upsert(Document(f"near{at}", f"other {100 + at}") for at in range(110))  # more than are looked at
         docs.upsert(Document(word, f"{word} 1500") for word in words)
         questions = [Question(f"{word} 0", {word: 1}) for word in words]
-        found = evaluate(docs, golden(*questions), arms=["vector"], ks=(1,), authority_window=1, tune=True).tuning
+        found = evaluate(
+            docs, golden(*questions), arms=["rrf", "linear"], ks=(1,), authority_window=1, tune=True
+        ).tuning
     by_name = {each.fusion: each for each in found.results}
     assert by_name["linear"].default == "alpha 0.5, depth as it is"
     assert by_name["linear"].chosen == "alpha 0, depth as it is"
@@ -545,7 +619,7 @@ def test_an_index_that_vanishes_is_said_of_the_tables_too(index):
         if done == len(questions):
             index.drop_index()
 
-    report = evaluate(index, golden(*questions), arms=["vector"], tune=True, on_query=vanish)
+    report = evaluate(index, golden(*questions), arms=["rrf"], tune=True, on_query=vanish)
     assert not report.arms[0].failed
     table, tuned = report.notes
     assert table.startswith(
@@ -556,8 +630,8 @@ def test_an_index_that_vanishes_is_said_of_the_tables_too(index):
     assert "no index" in tuned
 
 
-def test_an_answer_that_may_lack_hits_is_said(index, monkeypatch):
-    """A channel that failed leaves an answer that counts, and that the report names."""
+def test_a_fusion_that_lost_a_channel_is_no_fusion(index, monkeypatch):
+    """The other channel's answer would pass for it: the query counts 0 in every fused arm, with the reason."""
     real = retrieving._rank_worded
 
     def failing(leg, *given):
@@ -568,11 +642,102 @@ def test_an_answer_that_may_lack_hits_is_said(index, monkeypatch):
     monkeypatch.setattr(retrieving, "_rank_worded", failing)
     report = evaluate(index, golden(Question("anchor at 0", {"anchor": 1}, id="q"), Question("at 9", {"jetty": 1})))
     by_name = {arm.name: arm for arm in report.arms}
-    assert list(by_name["rrf"].incomplete) == ["q"]
-    assert "out of words" in by_name["rrf"].incomplete["q"]
+    for fused in ("rrf", "linear", "append"):
+        assert by_name[fused].failed == {"q": "the text channel did not run: ServerError: out of words"}
+        assert by_name[fused].values["MRR"]["q"] == 0.0
+    assert list(by_name["text"].failed) == ["q"]
+    assert by_name["vector"].values["MRR"]["q"] == 1.0
+    assert report.notes == (
+        "the equal-budget table: 3 of 12 searches failed and recall nothing; the first: the text channel did not run: "
+        "ServerError: out of words",
+    )
+
+
+def test_a_memorys_search_that_lost_a_channel_is_no_fusion(memory):
+    """The store's own search answers by words where the embedder fails, and a report of it counts 0."""
+    ids = doc_ids(memory)
+    embed = memory._retriever._driver.embed
+    memory._retriever._driver.embed = Failing("zebra")
+    try:
+        report = evaluate(memory, golden(Question("zebra", {ids["two"]: 1}, id="q"), Question("at 0", {ids["one"]: 1})))
+    finally:
+        memory._retriever._driver.embed = embed
+    for arm in report.arms:
+        lost = "" if arm.name == "vector" else "the vector channel did not run: "
+        assert arm.failed == ({} if arm.name == "text" else {"q": f"{lost}OSError: no model"})
+        assert arm.values["MRR"]["q"] == float(arm.name == "text")
+
+
+def test_an_answer_that_may_lack_hits_is_said(index, monkeypatch):
+    """Lesser reasons, hits that expired say, leave an answer that counts, and that the report names."""
+    real = retrieving._rank_worded
+
+    def lacking(leg, made, replies, asked, answer):
+        real(leg, made, replies, asked, answer)
+        answer.lost("text: 2 hits expired")
+
+    monkeypatch.setattr(retrieving, "_rank_worded", lacking)
+    report = evaluate(index, golden(Question("anchor at 0", {"anchor": 1}, id="q")))
+    by_name = {arm.name: arm for arm in report.arms}
+    assert by_name["rrf"].incomplete == {"q": "text: 2 hits expired"}
+    assert not by_name["rrf"].failed
     assert by_name["rrf"].values["MRR"]["q"] == 1.0
     assert "may lack hits" in report.markdown()
-    assert list(by_name["text"].failed) == ["q"]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(MissingExtra("no onnxruntime"), "no onnxruntime"), (InvalidInput("no such model"), "no such model")],
+)
+@pytest.mark.parametrize("arms", [None, ["text", "rrf"]])
+def test_an_embedder_that_cannot_run_is_said_before_the_first_query(url, index, name, error, said, arms):
+    """Fused arms would answer by words alone, and seem better than the vector that fails."""
+    told = []
+    with (
+        Retriever.connect(url, schema_of(name), embed=Failing("", error)) as docs,
+        pytest.raises(type(error), match=said),
+    ):
+        evaluate(docs, golden(Question("anchor at 0", {"anchor": 1})), arms=arms, on_query=told.append)
+    assert told == []
+
+
+def test_vectors_of_other_dimensions_are_said_before_the_first_query(url, index, name):
+    """They would fail at every query."""
+    with Retriever.connect(url, schema_of(name), embed=Embedder(5)) as docs, pytest.raises(InvalidInput, match="5"):
+        evaluate(docs, golden(Question("anchor at 0", {"anchor": 1})))
+
+
+def test_a_reranker_whose_package_is_missing_is_said_before_the_first_query(index):
+    """It would fail at every query."""
+
+    def rerank(text, hits):
+        raise MissingExtra("no sentence-transformers")
+
+    told = []
+    with pytest.raises(MissingExtra, match="no sentence-transformers"):
+        evaluate(index, golden(Question("anchor at 0", {"anchor": 1})), rerank=rerank, on_query=told.append)
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    ("made_by", "ours", "said"),
+    [
+        ("near", "near", None),
+        ("near", None, "the embedder has no name, so nobody compared it with what made the vectors of {}, 'near'"),
+        (None, None, "the embedder has no name, so nobody compared it with what made the vectors of {}"),
+        (None, "near", "{} does not say what made its vectors, so nobody compared it with the embedder, 'near'"),
+        ("near", "far", "the vectors of {} were made by 'near', and the embedder is 'far'"),
+    ],
+)
+def test_an_embedder_that_nobody_compared_with_the_index_is_to_be_known(url, name, made_by, ours, said):
+    """Vectors of another model of the same dimensions are found by, and mean nothing."""
+    makers = [Near(**({} if each is None else {"name": each})) for each in (made_by, ours)]
+    with Retriever.connect(url, schema_of(name), embed=makers[0]) as docs:
+        docs.create_index()
+        docs.upsert([Document("a", "at 0")])
+    with Retriever.connect(url, schema_of(name), embed=makers[1]) as docs:
+        report = evaluate(docs, golden(Question("at 0", {"a": 1})), arms=["vector"])
+    assert report.notes == (() if said is None else (said.format(f"index {name}"),))
 
 
 def test_progress_is_told(index):

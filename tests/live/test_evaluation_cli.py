@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from retriever import Document, Retriever, Schema, Tag, Vector
+from retriever import Document, MissingExtra, Retriever, Schema, Tag, Vector
 from retriever.memory.store import MemoryStore, Note
 from tests.fakes import Embedder
 from tests.terminal import answer, run
@@ -22,6 +22,13 @@ class Named(Embedder):
 
     name = "named"
     dims = 4
+
+
+class Lacking(Named):
+    """The same model, whose package is not installed."""
+
+    def __call__(self, texts):
+        raise MissingExtra("pip install what is lacking")
 
 
 class Other(Named):
@@ -88,6 +95,17 @@ def test_a_report_is_written_and_told(url, index, asked, tmp_path):
     page = next(path for path in told["reports"] if path.endswith(".html"))
     with open(page, encoding="utf-8") as html:
         assert "Compared with" in html.read()
+
+
+def test_an_embedder_that_cannot_run_ends_it_before_the_first_query(url, index, asked, tmp_path):
+    """A package that is missing is exit 1 with what to install, and no report of answers by words alone."""
+    folder = tmp_path / "reports"
+    done = run(
+        "eval", str(asked), "--index", index, "--embedder", "tested_here:Lacking", "--output", str(folder), url=url
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "retriever: pip install what is lacking\n"
+    assert list(folder.iterdir()) == []
 
 
 def test_an_index_is_named_by_its_schema_file(url, index, asked, tmp_path):

@@ -7,6 +7,7 @@ from playwright.sync_api import expect
 
 from retriever.evaluation.golden import Question
 from tests.evaluation_reports import HOSTILE, report
+from tests.evaluation_reports import arm as arm_of
 
 SLOW_MS = 30_000  # what a busy machine may take
 
@@ -14,8 +15,8 @@ SLOW_MS = 30_000  # what a busy machine may take
 class Opened:
     """A page in the browser, and all that it said and asked for."""
 
-    def __init__(self, browser, path):
-        self.page = browser.new_page(viewport={"width": 1280, "height": 900})
+    def __init__(self, browser, path, width=1280):
+        self.page = browser.new_page(viewport={"width": width, "height": 900})
         self.said, self.asked = [], []
         self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
@@ -70,6 +71,53 @@ def test_the_numbers_are_those_of_the_report(opened, made):
     assert latency["x"] == [10, 20]
     assert latency["text"] == ["vector", "linear"]
     assert opened.page.locator("#quality svg.main-svg").count() > 0
+
+
+ARMS = ("vector", "text", "rrf", "linear", "append", "memory", "memory-no-guaranteed")
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+@pytest.mark.parametrize("more", [False, True], ids=["plain", "reranked"])
+def test_the_page_fits(browser, tmp_path, width, more):
+    """On a wide screen every column of the arms is there without scrolling, on a small one what failed; no plot leaves
+    its card, and no name of an arm stands over another, though all are as good and as fast."""
+    names = [each for name in ARMS for each in ([name, f"{name}+rerank"] if more else [name])]
+    questions = (
+        Question("which boat", {"a": 1}, authority="a", noise=("z",), id="q"),
+        Question("who", {"b": 1}, id="p"),
+    )
+    arms = tuple(
+        arm_of(name, {"q": ["a", "z"], "p": ["x", "b"]}, questions, failed={"p": "no luck"} if name == "rrf" else {})
+        for name in names
+    )
+    path = tmp_path / "report.html"
+    path.write_text(report(questions=questions, arms=arms, differences=()).html(), encoding="utf-8")
+    opened = Opened(browser, path, width)
+    expect(opened.page.locator("#latency .annotation-text")).to_have_count(len(names), timeout=SLOW_MS)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") == width
+    table = opened.page.evaluate(
+        "(({clientWidth, scrollWidth}) => [clientWidth, scrollWidth])(document.querySelector('.wide'))"
+    )
+    assert width == 420 or table[0] == table[1]
+    failed = (
+        opened.page.locator("#arms tbody tr", has=opened.page.locator("th", has_text="what rrf is")).locator("td").first
+    )
+    assert failed.text_content() == "1"
+    box = failed.bounding_box()
+    assert box["x"] + box["width"] < width
+    for plot in ("quality", "latency", "moves"):
+        outer, inner = (
+            opened.page.locator(each).first.bounding_box() for each in (f"section:has(#{plot})", f"#{plot} .main-svg")
+        )
+        assert outer["x"] < inner["x"]
+        assert inner["x"] + inner["width"] < outer["x"] + outer["width"]
+    boxes = [each.bounding_box() for each in opened.page.locator("#latency .annotation-text").all()]
+    for at, one in enumerate(boxes):
+        for other in boxes[:at]:
+            apart_x = max(one["x"], other["x"]) >= min(each["x"] + each["width"] for each in (one, other))
+            apart_y = max(one["y"], other["y"]) >= min(each["y"] + each["height"] for each in (one, other))
+            assert apart_x or apart_y, (names[at], one, other)
+    opened.page.close()
 
 
 def test_another_measure_is_drawn(opened, made):
