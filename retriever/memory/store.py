@@ -154,7 +154,8 @@ class MemoryStore:
         sources: paths, and ``Note(text, source)`` for what is no file; one or many. How a file is read follows from its
             type. A source that cannot be read fails alone, with its reason in the report.
         metadata: one mapping for all, or one per source: tags, knowledge_type, importance, source_date, speaker, your
-            declared fields, and content_type, as which a source is read whatever its name ends in; anything else is kept and returned.
+            declared fields, and content_type, as which a source is read whatever its name ends in; anything else is
+            kept and returned.
         update_index: False stores the chunks without vector and terms: found by tag and document at once, by search
             after ``update_index()``.
         source_key, version: of one source: the same key and version is skipped, another version replaces.
