@@ -49,8 +49,8 @@ test-pure: $(VENV)/.dev
 test-embedded: $(VENV)/.dev
 	env -u VALKEY_URL $(BIN)/pytest -m live
 
-# Budgets on two cores, pip's cache filled: make check 1.5 minutes, make docs 0.5, make test 5, make test-models 5,
-# both with their installations; 15 in all with what is left for a slow machine.
+# Budgets on two cores, pip's cache filled: make check 1.5 minutes, make docs 0.5, make test 11, make test-page 1, and
+# beside the first two make test-models 2, with their installations; .ci/run 15 in all.
 test-models: $(MODELS)/.models
 	$(MODELS)/bin/pytest tests/models
 
