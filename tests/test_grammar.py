@@ -169,7 +169,7 @@ def test_queries_that_are_read(text, query):
     ids=lambda text: text[:40],
 )
 def test_queries_that_are_refused(text):
-    """The checker refuses what either engine refuses, reads differently or cannot hold."""
+    """The checker refuses what either engine refuses, reads differently or cannot hold (case B84)."""
     with pytest.raises(Refused):
         read_query(text)
 

@@ -60,7 +60,7 @@ def test_a_measure_is_what_the_formula_gives(ids, measure, expected):
 
 @pytest.mark.parametrize("ids", [["a", "b"], []])
 def test_a_failed_query_counts_the_worst(ids):
-    """Failed is 0 where more is better, and the worst where less is (case B111)."""
+    """Failed is 0 where more is better, and the worst where less is (D2, case B111)."""
     found = values(GRADED, ids, failed={GRADED.id})
     assert {name: value for name, value in found.items() if not is_lower_better(name)} == dict.fromkeys(
         (name for name in names((1, 3, 5)) if not is_lower_better(name)), 0.0

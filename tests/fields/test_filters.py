@@ -63,7 +63,7 @@ def test_two_values_are_never_stored_as_one(one, other):
 
 
 def test_awkward_values_are_all_different_when_stored():
-    """Each awkward value has a stored form of its own, case B33 for case and normal forms among them."""
+    """Each awkward value has a stored form of its own, case and normal forms among them (cases B02, B04, B33)."""
     values = list(dict.fromkeys(AWKWARD))
     assert len(values) >= 96
     assert len({encode_tag(value) for value in values}) == len(values)

@@ -140,7 +140,7 @@ async def test_shells_of_one_loop_create_one_index(make, schema):
 
 
 async def test_create_index_waits_for_what_is_there(make, schema, raw):
-    """Documents that exist before the index are all found by the first query after create_index (case B67)."""
+    """Documents that exist before the index are all found by the first query after create_index (cases B67, B68)."""
     shell = make(schema)
     await shell.create_index()
     await shell.upsert([document(f"d{at}", vector=(1, at, 0, 0)) for at in range(3000)])

