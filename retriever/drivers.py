@@ -29,7 +29,7 @@ from fields.errors import InvalidInput
 from retriever.documents import Document, Hits, Operation, UpsertReport
 from retriever.embedders import Embedder, embed_function, is_async
 from retriever.links import AsyncClientLink, AsyncClusterLink, AsyncOwnLink, ClientLink, ClusterLink, OwnLink
-from retriever.plans import Ask, Call, Command, Embed, Page, Plan, Primaries, Pull, Step, Wait
+from retriever.plans import Ahead, Ask, Call, Command, Embed, Page, Plan, Primaries, Pull, Step, Wait
 
 T = TypeVar("T")
 Hook = Callable[[Operation], None]
@@ -50,7 +50,7 @@ class Driver:
             step = next(plan)
             while True:
                 try:
-                    answer = self.ask(step.commands) if type(step) is Ask else self.answer(step, source)
+                    answer = self.ask(*step) if type(step) is Ask else self.answer(step, source)
                 except BaseException as error:
                     step = plan.throw(error)
                 else:
@@ -84,8 +84,8 @@ class Driver:
     def answer(self, step: Step, source: Iterator[Document]) -> Any:
         """What a step asks for."""
         match step:
-            case Ask(commands):
-                return self.ask(commands)
+            case Ask(commands, ahead):
+                return self.ask(commands, ahead)
             case Embed(texts, kind):
                 return self.call(_embedder(self.embed, kind), list(texts))
             case Call(function, args):
@@ -100,10 +100,10 @@ class Driver:
                 return list(islice(source, size))
         raise TypeError(f"no answer to {step!r}")
 
-    def ask(self, commands: Sequence[Command[Any]]) -> tuple[list[Any], float]:
+    def ask(self, commands: Sequence[Command[Any]], ahead: Ahead | None = None) -> tuple[list[Any], float]:
         """Raw replies or refusals, and the seconds that the round trip took."""
         started = time.perf_counter()
-        replies = self.link.send(commands)
+        replies = self.link.send(commands, ahead)
         return replies, time.perf_counter() - started
 
     @staticmethod
@@ -130,7 +130,7 @@ class AsyncDriver:
             step = next(plan)
             while True:
                 try:
-                    answer = await (self.ask(step.commands) if type(step) is Ask else self.answer(step, source))
+                    answer = await (self.ask(*step) if type(step) is Ask else self.answer(step, source))
                 except BaseException as error:
                     step = plan.throw(error)
                 else:
@@ -165,8 +165,8 @@ class AsyncDriver:
     async def answer(self, step: Step, source: Iterator[Document] | AsyncIterator[Document]) -> Any:
         """What a step asks for."""
         match step:
-            case Ask(commands):
-                return await self.ask(commands)
+            case Ask(commands, ahead):
+                return await self.ask(commands, ahead)
             case Embed(texts, kind):
                 return await self.call(_embedder(self.embed, kind), list(texts))
             case Call(function, args):
@@ -181,10 +181,10 @@ class AsyncDriver:
                 return await _take(source, size)
         raise TypeError(f"no answer to {step!r}")
 
-    async def ask(self, commands: Sequence[Command[Any]]) -> tuple[list[Any], float]:
+    async def ask(self, commands: Sequence[Command[Any]], ahead: Ahead | None = None) -> tuple[list[Any], float]:
         """Raw replies or refusals, and the seconds that the round trip took."""
         started = time.perf_counter()
-        replies = await self.of_this_loop(self.link.send(commands))
+        replies = await self.of_this_loop(self.link.send(commands, ahead))
         return replies, time.perf_counter() - started
 
     @staticmethod

@@ -10,6 +10,8 @@ In a cluster a command that names a key goes where its client sends it. One that
 our choice (valkey.asyncio cannot place FT.SEARCH by itself). It is tried only once there, so one that may be
 repeated is sent once more, to another primary.
 
+What an ``Ahead`` says is done on connections of our own alone; every other way, commands travel at once.
+
 Every way, replies come undecoded, and a server's refusal stands in its place as an exception.
 """
 
@@ -20,7 +22,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import count
+from itertools import count, pairwise
 from threading import Lock
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -28,7 +30,7 @@ from urllib.parse import parse_qs, urlsplit
 from fields.errors import InvalidInput
 from retriever.embedders import is_async
 from retriever.errors import is_lost_connection, is_refusal
-from retriever.plans import Command, Node
+from retriever.plans import Ahead, Command, Node
 from retriever.queries import check_seconds
 
 ANYWHERE: tuple[Node | None, ...] = (None,)  # the primaries of a server that is no cluster
@@ -69,7 +71,7 @@ class ClientLink:
         # who ask the same. A pipeline goes past it.
         self._caches = getattr(getattr(client, "connection_pool", None), "cache", None) is not None
 
-    def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
+    def send(self, commands: Sequence[Command[Any]], ahead: Ahead | None = None) -> list[Any]:  # noqa: ARG002
         """A raw reply or the server's refusal for each command, in one round trip."""
         if len(commands) == 1 and not self._caches:
             try:
@@ -103,30 +105,35 @@ class OwnLink:
         self._process = os.getpid()
         self._closings = 0
 
-    def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
+    def send(self, commands: Sequence[Command[Any]], ahead: Ahead | None = None) -> list[Any]:
         """A raw reply or the server's refusal for each command, in one round trip."""
         repeatable = all(command.repeatable for command in commands)
         try:
-            return self._send(commands, repeatable)
+            return self._send(commands, ahead, repeatable)
         except Exception as error:
             if is_refusal(error):  # of what the client says first: AUTH, HELLO, SELECT
                 return [error] * len(commands)
             if not (repeatable and is_lost_connection(error)):
                 raise
             self._drop_idle()  # the server they led to is gone
-            return self._send(commands, repeatable)
+            return self._send(commands, ahead, repeatable)
 
-    def _send(self, commands: Sequence[Command[Any]], repeatable: bool) -> list[Any]:
+    def _send(self, commands: Sequence[Command[Any]], ahead: Ahead | None, repeatable: bool) -> list[Any]:
         replies: list[Any] = []
         closings, connection = self._closings, self._connection()
         try:
             if not repeatable and _has_news(connection):
                 connection.disconnect()  # sending opens it anew
-            for start in range(0, len(commands), _PIECE):
-                piece = _packed(connection, commands[start : start + _PIECE])
-                _read(connection, replies, start + _PIECE - _UNDER_WAY)
+            for start, end in _pieces(len(commands), ahead):
+                piece = _packed(connection, commands[start:end])
+                _read(connection, replies, end - _UNDER_WAY)
                 # A health check reads a reply of its own, so there is one before the first piece only.
                 connection.send_packed_command([piece], check_health=start == 0)
+                if ahead and start == 0:
+                    ahead.prepare()
+            if ahead:
+                _read(connection, replies, ahead.first)
+                ahead.read(replies[: ahead.first])
             _read(connection, replies, len(commands))
         except BaseException:
             # Replies may still be on their way; the next command must not read them.
@@ -181,7 +188,7 @@ class AsyncClientLink:
     def __init__(self, client: Any) -> None:
         self.client = client
 
-    async def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
+    async def send(self, commands: Sequence[Command[Any]], ahead: Ahead | None = None) -> list[Any]:  # noqa: ARG002
         """A raw reply or the server's refusal for each command, in one round trip."""
         if len(commands) == 1:
             try:
@@ -218,33 +225,38 @@ class AsyncOwnLink:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closings = 0
 
-    async def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
+    async def send(self, commands: Sequence[Command[Any]], ahead: Ahead | None = None) -> list[Any]:
         """A raw reply or the server's refusal for each command, in one round trip."""
         repeatable = all(command.repeatable for command in commands)
         try:
-            return await self._send(commands, repeatable)
+            return await self._send(commands, ahead, repeatable)
         except Exception as error:
             if is_refusal(error):
                 return [error] * len(commands)
             if not (repeatable and is_lost_connection(error)):
                 raise
             await self._drop_idle()
-            return await self._send(commands, repeatable)
+            return await self._send(commands, ahead, repeatable)
 
-    async def _send(self, commands: Sequence[Command[Any]], repeatable: bool) -> list[Any]:
+    async def _send(self, commands: Sequence[Command[Any]], ahead: Ahead | None, repeatable: bool) -> list[Any]:
         replies: list[Any] = []
         cancelled = _cancellations()
         closings, connection = self._closings, await self._connection()
         try:
             if not repeatable and await _has_news_async(connection):
                 await connection.disconnect(nowait=True)
-            for start in range(0, len(commands), _PIECE):
-                piece = _packed(connection, commands[start : start + _PIECE])
-                await _read_async(connection, replies, start + _PIECE - _UNDER_WAY)
+            for start, end in _pieces(len(commands), ahead):
+                piece = _packed(connection, commands[start:end])
+                await _read_async(connection, replies, end - _UNDER_WAY)
                 await connection.send_packed_command([piece], check_health=start == 0)
                 # Within is a wait_for, which in Python 3.11 may swallow a cancellation.
                 if _cancellations() > cancelled:
                     raise asyncio.CancelledError  # noqa: TRY301 -- as if raised by the line before
+                if ahead and start == 0:
+                    ahead.prepare()
+            if ahead:
+                await _read_async(connection, replies, ahead.first)
+                ahead.read(replies[: ahead.first])
             await _read_async(connection, replies, len(commands))
         except BaseException:
             await self._drop(connection)
@@ -295,6 +307,13 @@ class AsyncOwnLink:
 def _cancellations() -> int:
     task = asyncio.current_task()
     return task.cancelling() if task else 0
+
+
+def _pieces(count: int, ahead: Ahead | None) -> list[tuple[int, int]]:
+    """Where each piece of so many commands begins and ends; what goes ahead is the first."""
+    first = 0 if ahead is None else ahead.first
+    starts = [*range(0, first, _PIECE), *range(first, count, _PIECE)]
+    return list(pairwise([*starts, count]))
 
 
 def _packed(connection: Any, commands: Sequence[Command[Any]]) -> bytes:
@@ -353,7 +372,7 @@ class ClusterLink:
         self._making = Lock()
         self._turns = count()
 
-    def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
+    def send(self, commands: Sequence[Command[Any]], ahead: Ahead | None = None) -> list[Any]:  # noqa: ARG002
         """A raw reply or a refusal for each command, in their order; which node is asked first is not told."""
         client = self._client()
         node = _any_node(client, next(self._turns))
@@ -423,7 +442,7 @@ class AsyncClusterLink:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns = count()
 
-    async def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
+    async def send(self, commands: Sequence[Command[Any]], ahead: Ahead | None = None) -> list[Any]:  # noqa: ARG002
         """A raw reply or a refusal for each command, in their order; which node is asked first is not told."""
         client = await self._client()
         node = _any_node(client, next(self._turns))

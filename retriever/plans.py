@@ -37,10 +37,24 @@ class Command(NamedTuple, Generic[T]):
     repeatable: bool = True
 
 
+class Ahead(NamedTuple):
+    """What a plan does while the first commands of an Ask are under way. It computes, and waits for nothing.
+
+    first: how many they are, fewer than all. prepare: called when they are sent. read: called with their raw replies or
+        exceptions, while the server works on the others. Both may be called twice, and where commands all travel at
+        once, not at all. What they raise fails the step.
+    """
+
+    first: int
+    prepare: Callable[[], object]
+    read: Callable[[Sequence[Any]], object]
+
+
 class Ask(NamedTuple):
     """Commands for one round trip. Answer: (a raw reply or an exception for each, seconds it took)."""
 
     commands: Sequence[Command[Any]]
+    ahead: Ahead | None = None
 
 
 class Embed(NamedTuple):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,7 +81,7 @@ class Frequencies:
         return round(self.share[attribute, term] * self.documents)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Words:
     """The query's terms, ready to be asked for: what the engine is sent, and what reads its answers.
 
@@ -122,13 +123,20 @@ class Words:
 
     def _scores(self, rows: Sequence[Sequence[bytes | None]]) -> Scores:
         scores = np.zeros(len(rows))
+        for at, (weight, weights, mean_length) in enumerate(self.weights):
+            scores += weight * bm25([row[at] for row in rows], weights, mean_length)
+        return scores
+
+    @cached_property
+    def weights(self) -> list[tuple[float, dict[str, float], float]]:
+        """Of each analysed copy: how much it counts, how much each term does in it, its mean length."""
         known = self.frequencies
-        for at, (attribute, weight) in enumerate(attributes(self.schema)):
+        found = []
+        for attribute, weight in attributes(self.schema):
             df = {term: known.count(attribute, term) for term in self.terms}
             weights = term_weights(self.terms, df, known.documents)
-            column = [row[at] for row in rows]
-            scores += weight * bm25(column, weights, known.whole.mean_lengths[attribute])
-        return scores
+            found.append((weight, weights, known.whole.mean_lengths[attribute]))
+        return found
 
     def holding(self, found: Mapping[str, Sequence[bytes | None]]) -> Callable[[str], tuple[str, ...]]:
         """Which of the query's terms a candidate holds, by its id; found: as ``ranking`` gives it."""

@@ -22,7 +22,7 @@ from valkey.exceptions import (
 
 from retriever import AsyncRetriever, InvalidInput, Retriever, Schema, Vector
 from retriever.links import AsyncOwnLink, OwnLink
-from retriever.plans import Command
+from retriever.plans import Ahead, Command
 
 
 class Reply(list):
@@ -196,8 +196,8 @@ class Link:
     async def send(self, *words, repeatable=True):
         return await self.commands(Command((word,), str, None, repeatable) for word in words)
 
-    async def commands(self, commands):
-        result = self.link.send(list(commands))
+    async def commands(self, commands, ahead=None):
+        result = self.link.send(list(commands), ahead)
         return await result if asyncio.iscoroutine(result) else result
 
     async def close(self):
@@ -292,6 +292,69 @@ async def test_a_health_check_is_made_before_the_first_piece_only(link):
     """Its PING would otherwise read a reply that belongs to a command."""
     await link.send(*MANY)
     assert [checked for _, checked in link.pool.made[0].pieces] == [True] + [False] * 16
+
+
+# --- what goes ahead ------------------------------------------------------------------------------
+
+
+class Watched:
+    """What an Ahead was told, among the events of the pool."""
+
+    def __init__(self, link, first, error=None):
+        self.read_replies = []
+        self.events = link.pool.seen
+        self.ahead = Ahead(first, lambda: self.events.append(("prepare", 0)), self.read)
+        self.error = error
+
+    def read(self, replies):
+        self.events.append(("show", 0))
+        self.read_replies.append(replies)
+        if self.error is not None:
+            raise self.error
+
+
+async def ask_ahead(link, sent, watched):
+    return await link.commands([Command((word,), str) for word in sent], watched.ahead)
+
+
+@pytest.mark.parametrize(("first", "count"), [(1, 2), (2, 5), (1, 40), (33, 70), (3, 600)])
+async def test_the_first_are_sent_and_read_ahead(link, first, count):
+    """The first commands travel in pieces of their own; their replies are shown when the others are on their way."""
+    watched = Watched(link, first)
+    assert await ask_ahead(link, words(count), watched) == [[word] for word in words(count)]
+    assert watched.read_replies == [[[word] for word in words(first)]]
+    sizes = [size for size, _ in link.pool.made[0].pieces]
+    assert sum(sizes[: -(-first // 32)]) == first
+    names = link.pool.names()
+    assert names[1:3] == ["send", "prepare"]
+    assert names.index("show") > max(at for at, name in enumerate(names) if name == "send")
+    if count < 512:
+        assert names[names.index("show") - first : names.index("show")] == ["read"] * first
+
+
+async def test_refusals_are_shown_too(link):
+    """A refused command of the first ones is shown as the error that stands in its place."""
+    watched = Watched(link, 2)
+    replies = await ask_ahead(link, ["a", "refuse", "b"], watched)
+    assert replies[:2] == watched.read_replies[0]
+    assert type(replies[1]) is ResponseError
+
+
+async def test_a_second_try_reads_ahead_again(link):
+    """What was shown before the connection broke is shown anew, from the second try."""
+    watched = Watched(link, 1)
+    link.pool.fail("read", ConnectionError("gone"), after=1)
+    assert await ask_ahead(link, ["a", "b"], watched) == [["a"], ["b"]]
+    assert watched.read_replies == [[["a"]], [["a"]]]
+
+
+@pytest.mark.parametrize("error", [ValueError("ours"), KeyboardInterrupt("stop")], ids=repr)
+async def test_what_reading_ahead_raises_drops_the_connection(link, error):
+    """The other replies are nobody's any more; the next command reads its own."""
+    with pytest.raises(type(error)):
+        await ask_ahead(link, ["a", "b"], Watched(link, 1, error))
+    assert link.open == []
+    assert await link.send("c") == [["c"]]
 
 
 # --- second tries ---------------------------------------------------------------------------------

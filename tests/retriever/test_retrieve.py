@@ -43,7 +43,8 @@ class Server:
     three kinds of FT.SEARCH: an exception, or a function of the command.
     """
 
-    def __init__(self, *documents, clock=0.0, **replies):
+    def __init__(self, *documents, clock=0.0, ahead=2, **replies):
+        self.ahead = ahead  # how often it shows what goes ahead: a broken connection makes a second time
         self.documents = documents or (("a", "alpha", 0.1), ("b", "beta", 0.2))
         self.replies = replies
         self.clock = clock
@@ -92,10 +93,13 @@ class Server:
             step = next(plan)
             while True:
                 match step:
-                    case Ask(commands):
+                    case Ask(commands, ahead):
                         self.trips.append([self.kind(command) for command in commands])
                         try:
                             answer = [self.answer(command) for command in commands], 0.001
+                            for _ in range(self.ahead if ahead else 0):
+                                ahead.prepare()
+                                ahead.read(answer[0][: ahead.first])
                         except ConnectionError as error:
                             step = plan.throw(error)
                             continue
@@ -235,13 +239,30 @@ def test_round_trips(engine):
     first, again, new, vector = (Server() for _ in range(4))
     assert ids(ask(first, known, text="alpha beta")) == ["a", "b"]
     counts = ["count"] * 4  # two terms, in the text and in the title
-    assert first.trips == ["embed", [*counts, "HMGET", "FT.INFO"], ["knn", "words"], ["HMGET", "HMGET"]]
+    assert first.trips == ["embed", [*counts, "HMGET", "FT.INFO"], ["words", "knn"], ["HMGET", "HMGET"]]
     ask(again, known, text="beta alpha")
-    assert again.trips == ["embed", ["knn", "words"], ["HMGET", "HMGET"]]
+    assert again.trips == ["embed", ["words", "knn"], ["HMGET", "HMGET"]]
     ask(new, known, text="beta gamma")
-    assert new.trips == ["embed", ["count"] * 2 + ["HMGET"], ["knn", "words"], ["HMGET", "HMGET"]]
+    assert new.trips == ["embed", ["count"] * 2 + ["HMGET"], ["words", "knn"], ["HMGET", "HMGET"]]
     ask(vector, known, vector=EAST)
     assert vector.trips == [["knn"], ["HMGET", "HMGET"]]
+
+
+@WAYS
+@pytest.mark.parametrize("words", [None, ResponseError("SEARCH_TIMEOUT Timeout limit was reached"), [1, b"ours:a"]])
+def test_what_is_read_ahead_changes_no_answer(engine, words):
+    """Words' answers read while vectors are searched for, once, twice or not at all: the same hits and reasons."""
+    replies = {} if words is None else {"words": words if isinstance(words, Exception) else lambda _: words}
+    answers = []
+    for times in (0, 1, 2):
+        server = Server(ahead=times, **replies)
+        try:
+            hits = ask(server, live(engine=engine), text="alpha beta", vector=EAST)
+            answers.append((list(hits), hits.complete, hits.reasons))
+        except ReplyError as error:
+            answers.append(str(error))
+        assert ["words", "knn"] in server.trips
+    assert answers[0] == answers[1] == answers[2]
 
 
 @WAYS
@@ -288,7 +309,7 @@ def test_expansions_share_them_too():
     assert server.trips == [
         "embed",
         ["count", "count", "HMGET", "FT.INFO"] * 3,
-        ["knn", "words"] * 3,
+        ["words"] * 3 + ["knn"] * 3,
         ["HMGET", "HMGET"],
     ]
     assert ids(hits) == ["a", "b"]
