@@ -20,7 +20,7 @@ from valkey import Valkey
 
 from retriever import VALKEY_SEARCH_1_2, Analysis, Document, Retriever, Schema, Vector
 from retriever.operations import retrieve as operation
-from retriever.plans import Ask
+from retriever.plans import Ahead, Ask
 
 K, DEPTH, EF_RUNTIME = 10, 50, 200
 MOST = 2.0
@@ -134,52 +134,58 @@ def matching(client: Client, text: str) -> int:
     )
 
 
+PARTS = (
+    PLANNING := "checking, analysing, planning",
+    SEARCHES := "the two searches",
+    WORDS := "in that time: words ranked",
+    PARSING := "parsing both answers, by itself",
+    FUSING := "distances read, fused",
+    FETCH := "the fetch",
+    HITS := "the hits",
+)
+
+
 def parts(retriever: Retriever, text: str, row: Any) -> dict[str, float]:
     """Seconds of each part of one call: what is between a plan's steps is computed, a step is a round trip."""
     taken: dict[str, float] = {}
-    names = iter(
-        ("checking, analysing, planning", "the two searches", "reading, scoring, fusing", "the fetch", "the hits")
-    )
 
     def note(since: float, name: str) -> float:
         now = time.perf_counter()
         taken[name] = taken.get(name, 0.0) + now - since
         return now
 
+    def watched(ahead: Ahead) -> Ahead:
+        def read(replies: Sequence[Any]) -> None:
+            started = time.perf_counter()
+            ahead.read(replies)
+            note(started, WORDS)
+
+        return ahead._replace(read=read)
+
     plan = operation.retrieve(retriever._live, None, text=text, vector=row, k=K)
-    name, at = next(names), time.perf_counter()
+    names, at = iter((PLANNING, SEARCHES, FUSING, FETCH, HITS)), time.perf_counter()
     step = next(plan)
     try:
         while True:
             if not isinstance(step, Ask):  # the clock
                 step = plan.send(retriever._driver.answer(step, iter(())))
                 continue
-            at = note(at, name)
-            answer = retriever._driver.ask(step.commands)
             at = note(at, next(names))
-            if "of that, reading" not in taken:
+            answer = retriever._driver.ask(step.commands, None if step.ahead is None else watched(step.ahead))
+            at = note(at, next(names))
+            if step.ahead is not None:
                 for command, reply in zip(step.commands, answer[0], strict=True):
                     command.parse(reply)
-                taken["of that, reading"] = time.perf_counter() - at
-                at = time.perf_counter()
-            name = next(names)
+                at = note(at, PARSING)
             step = plan.send(answer)
     except StopIteration:
-        note(at, name)
+        note(at, next(names))
     return taken
 
 
 def print_parts(title: str, retriever: Retriever, texts: Sequence[str], vectors: harness.Matrix) -> None:
     found = [parts(retriever, text, row) for text, row in zip(texts, vectors, strict=True)]
-    order = (
-        "checking, analysing, planning",
-        "the two searches",
-        "reading, scoring, fusing",
-        "of that, reading",
-        "the fetch",
-        "the hits",
-    )
-    rows = [[name, f"{harness.spread([1e6 * each[name] for each in found]):.0f}"] for name in order]
+    rows = [[name, f"{harness.spread([1e6 * each[name] for each in found]):.0f}"] for name in PARTS]
     harness.print_table(title, ["part", "us"], rows)
 
 
