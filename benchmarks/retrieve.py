@@ -147,11 +147,11 @@ PARTS = (
 
 def parts(retriever: Retriever, text: str, row: Any) -> dict[str, float]:
     """Seconds of each part of one call: what is between a plan's steps is computed, a step is a round trip."""
-    taken: dict[str, float] = {}
+    taken = dict.fromkeys(PARTS, 0.0)
 
     def note(since: float, name: str) -> float:
         now = time.perf_counter()
-        taken[name] = taken.get(name, 0.0) + now - since
+        taken[name] += now - since
         return now
 
     def watched(ahead: Ahead) -> Ahead:
@@ -173,7 +173,7 @@ def parts(retriever: Retriever, text: str, row: Any) -> dict[str, float]:
             at = note(at, next(names))
             answer = retriever._driver.ask(step.commands, None if step.ahead is None else watched(step.ahead))
             at = note(at, next(names))
-            if step.ahead is not None:
+            if not taken[PARSING]:  # the first one
                 for command, reply in zip(step.commands, answer[0], strict=True):
                     command.parse(reply)
                 at = note(at, PARSING)
