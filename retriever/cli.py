@@ -542,16 +542,40 @@ def _explaining(explain: bool, as_json: bool) -> Iterator[Explanation | None]:
         return
 
     def show(words: list[str], sent: bool) -> None:
-        if as_json:
-            print_json({"sent": sent, "command": words})
-        else:
-            typer.echo(f"{'sent' if sent else 'not sent':10}{quoted(words)}")
+        print_json({"sent": sent, "command": words})
 
+    lines = _Lines()
     try:
-        yield Explanation(show)
+        yield Explanation(show if as_json else lines.show)
     except Unanswered as end:
         if not as_json:
-            typer.echo(f"{'':10}{end}")
+            lines.end(str(end))
+    lines.end()
+
+
+class _Lines:
+    """Commands for people to read: of many that differ in their second word alone, the first, and how many follow."""
+
+    def __init__(self) -> None:
+        self._last: tuple[bool, list[str], list[str]] | None = None
+        self._more = 0
+
+    def show(self, words: list[str], sent: bool) -> None:
+        alike = sent, words[:1], words[2:]
+        if alike == self._last:
+            self._more += 1
+            return
+        self.end()
+        self._last = alike
+        typer.echo(f"{'sent' if sent else 'not sent':10}{quoted(words)}")
+
+    def end(self, *notes: str) -> None:
+        """Say what was left out, and the notes."""
+        if self._more:
+            notes = (f"and {self._more:,} more like it, for other keys", *notes)
+        self._more, self._last = 0, None
+        for note in notes:
+            typer.echo(f"{'':10}{note}")
 
 
 # --- what comes in --------------------------------------------------------------------------------

@@ -103,7 +103,10 @@ class Driver:
     def ask(self, commands: Sequence[Command[Any]], ahead: Ahead | None = None) -> tuple[list[Any], float]:
         """Raw replies or refusals, and the seconds that the round trip took."""
         started = time.perf_counter()
-        replies = self.link.send(commands, ahead)
+        if ahead is not None and isinstance(self.link, OwnLink):
+            replies = self.link.send(commands, ahead)
+        else:  # every other link sends all commands at once
+            replies = self.link.send(commands)
         return replies, time.perf_counter() - started
 
     @staticmethod
@@ -184,7 +187,10 @@ class AsyncDriver:
     async def ask(self, commands: Sequence[Command[Any]], ahead: Ahead | None = None) -> tuple[list[Any], float]:
         """Raw replies or refusals, and the seconds that the round trip took."""
         started = time.perf_counter()
-        replies = await self.of_this_loop(self.link.send(commands, ahead))
+        if ahead is not None and isinstance(self.link, AsyncOwnLink):
+            replies = await self.of_this_loop(self.link.send(commands, ahead))
+        else:
+            replies = await self.of_this_loop(self.link.send(commands))
         return replies, time.perf_counter() - started
 
     @staticmethod

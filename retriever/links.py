@@ -71,7 +71,7 @@ class ClientLink:
         # who ask the same. A pipeline goes past it.
         self._caches = getattr(getattr(client, "connection_pool", None), "cache", None) is not None
 
-    def send(self, commands: Sequence[Command[Any]], ahead: Ahead | None = None) -> list[Any]:  # noqa: ARG002
+    def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """A raw reply or the server's refusal for each command, in one round trip."""
         if len(commands) == 1 and not self._caches:
             try:
@@ -188,7 +188,7 @@ class AsyncClientLink:
     def __init__(self, client: Any) -> None:
         self.client = client
 
-    async def send(self, commands: Sequence[Command[Any]], ahead: Ahead | None = None) -> list[Any]:  # noqa: ARG002
+    async def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """A raw reply or the server's refusal for each command, in one round trip."""
         if len(commands) == 1:
             try:
@@ -372,7 +372,7 @@ class ClusterLink:
         self._making = Lock()
         self._turns = count()
 
-    def send(self, commands: Sequence[Command[Any]], ahead: Ahead | None = None) -> list[Any]:  # noqa: ARG002
+    def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """A raw reply or a refusal for each command, in their order; which node is asked first is not told."""
         client = self._client()
         node = _any_node(client, next(self._turns))
@@ -442,7 +442,7 @@ class AsyncClusterLink:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns = count()
 
-    async def send(self, commands: Sequence[Command[Any]], ahead: Ahead | None = None) -> list[Any]:  # noqa: ARG002
+    async def send(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """A raw reply or a refusal for each command, in their order; which node is asked first is not told."""
         client = await self._client()
         node = _any_node(client, next(self._turns))

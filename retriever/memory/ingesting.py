@@ -35,6 +35,7 @@ from retriever.memory.loading import MAX_BYTES
 from retriever.memory.splitting import Piece
 from retriever.memory.writing import BATCH, remove, write_chunks
 from retriever.operations import read
+from retriever.operations.index import search_engine
 from retriever.plans import Call, Command, Plan, Wait, ask_one, together
 from retriever.replies import integer, text_map
 
@@ -268,7 +269,7 @@ def _ingest(
             if lost is None:
                 continue
         if unchanged and not lost:
-            if _marks(stored) and not dry_run:
+            if not dry_run:
                 yield from _heal(memory, doc_id, stored)
             status = "unchanged" if dry_run else "skipped"
             return Ingested(material.source, status, doc_id, reason=f"unchanged{_forgotten(doc_id, stored)}")
@@ -484,11 +485,24 @@ def _marks(stored: Mapping[str, str]) -> list[str]:
 def _heal(memory: Memory, doc_id: str, stored: Mapping[str, str]) -> Plan[None]:
     """Take over from writers that did not come to their end, and remove what they left."""
     key, token = memory.names.document(doc_id), stored["revision"]
-    marks = [mark for mark in _marks(stored) if mark != MARK + token]
-    if marks:
-        yield from ask_one(Command(("HDEL", key, *marks), integer, key))
+    if others := [mark for mark in _marks(stored) if mark != MARK + token]:
+        yield from ask_one(Command(("HDEL", key, *others), integer, key))
+    elif not _marks(stored) and not (yield from _strays(memory, doc_id, stored)):
+        return
     yield from remove(memory, (yield from _others(memory, doc_id, {})))
     yield from ask_one(Command(("HDEL", key, MARK + token), integer, key))
+
+
+def _strays(memory: Memory, doc_id: str, stored: Mapping[str, str]) -> Plan[bool]:
+    """Whether there are more chunks than the document has: of a writer that lost, wrote on and was killed.
+
+    Not known where the engine cannot count them: to walk all keys for every unchanged source would be too much.
+    """
+    engine = yield from search_engine(memory.live)
+    if not engine.filter_alone:
+        return False
+    found = yield from read.count(memory.live, memory.filter(Tag("doc_id") == doc_id))
+    return found > len(kept_ids(doc_id, stored))
 
 
 def _holder(memory: Memory, digest: str, but: Collection[str]) -> Plan[str | None]:

@@ -445,6 +445,11 @@ def test_explain_for_people(url, name, tmp_path):
     written = rf'^not sent  .*\b{name}:dog .*__text "Dogs sail free." .* embedding <1536 bytes>$'
     assert re.search(written, shown, re.MULTILINE)
     assert "written" not in shown
+    many = write(tmp_path, [{"id": str(at), "text": "free", "year": 2021} for at in range(7)])
+    run("load", many, "--index", name, url=url)
+    shown = run("delete", "--filter", '{"year": 2021}', "--index", name, "--explain", url=url).stdout
+    assert len(re.findall(r"^sent      HMGET ", shown, re.MULTILINE)) == 1
+    assert re.search(r"^ {10}and \d+ more like it, for other keys$", shown, re.MULTILINE)
     assert "not sent  FT.DROPINDEX" in run("drop", "--index", name, "--explain", url=url).stdout
 
 

@@ -431,6 +431,26 @@ def test_a_writer_killed_before_any_step(memory, monkeypatch, then):
     assert 10 < step < 39
 
 
+def test_a_writer_that_lost_and_is_killed(memory, monkeypatch):
+    """It may have written on after the winner cleaned up, without a mark; an unchanged ingest still heals (B17)."""
+    monkeypatch.setattr("retriever.memory.writing.BATCH", 1)
+    left, strays = [], 0
+    for before in range(3, 12):
+        for after in (1, 2, 3):
+            loser = Steps(memory, ingest_plan(memory, f"{before} {after}\n{LONG}"))
+            left.append(loser)
+            loser.take(before)
+            memory.ingest(Note(SHORT, "s"), split=lines)
+            loser.take(after)
+            strays += not memory.index_health().ok and not loser.done
+            report = memory.ingest(Note(SHORT, "s"), split=lines)
+            assert report.sources[0].status == ("replaced" if loser.done else "skipped"), (before, after)
+            found = sorted(chunk.content for chunk in memory.search("ferry", k=100, reinforce=False).chunks)
+            assert found == sorted(SHORT.splitlines()), (before, after)
+            assert memory.index_health().ok, (before, after)
+    assert strays > 5
+
+
 def test_a_new_source_whose_writer_is_killed(memory, raw):
     """What is left of it is named by health, and goes with the next ingest (B17, B37)."""
     left = []
