@@ -162,6 +162,7 @@ def parts(retriever: Retriever, text: str, row: Any) -> dict[str, float]:
 
         return ahead._replace(read=read)
 
+    retriever.retrieve(text=text, vector=row, k=K)  # so that the frequencies of its terms are known for a minute
     plan = operation.retrieve(retriever._live, None, text=text, vector=row, k=K)
     names, at = iter((PLANNING, SEARCHES, FUSING, FETCH, HITS)), time.perf_counter()
     step = next(plan)

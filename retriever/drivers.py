@@ -1,7 +1,7 @@
 """The two drivers: they run plans, one blocking, one awaited, and tell the hook.
 
-They answer a plan's steps: ask (``links.py`` carries the commands), call the user's functions, wait. Nothing
-but these two files and a cache of vectors awaits, and nothing else of the library knows which driver runs.
+They answer a plan's steps: ask (``links.py`` carries the commands), call the user's functions, wait. Here alone a
+client or a function of the user's is awaited for a plan; no plan knows which driver runs it.
 """
 
 from __future__ import annotations

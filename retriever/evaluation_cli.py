@@ -302,8 +302,8 @@ def _print(report: Report) -> None:
             say(f"{arm.name}: {len(arm.failed)} of {len(report.questions)} queries failed and count 0: {first}")
     console = table_console()
     table = bare_table(None)
-    baseline, at_k = report.arms[0].name, report.headline.partition("@")[2]
-    others = [name for name in (f"R@{at_k}", "MRR", "authority rank") if name in report.measures]
+    baseline = report.arms[0].name
+    others = [name for name in (f"R@{report.k}", "MRR", "authority rank") if name in report.measures]
     table.add_column("arm", style="green", no_wrap=True)
     table.add_column(report.headline, no_wrap=True)
     table.add_column(f"minus {baseline}", no_wrap=True)

@@ -20,7 +20,20 @@ import numpy.typing as npt
 
 from retriever.errors import InvalidInput
 
-__all__ = ["Append", "Fused", "Fusion", "Linear", "Ranking", "Rrf", "as_fusion", "fuse", "greatest", "mmr", "rrf"]
+__all__ = [
+    "Append",
+    "Fused",
+    "Fusion",
+    "Linear",
+    "Ranking",
+    "Rrf",
+    "as_fusion",
+    "fuse",
+    "greatest",
+    "mmr",
+    "rrf",
+    "summed",
+]
 
 Channel: TypeAlias = Literal["vector", "text"]
 CHANNELS: tuple[Channel, ...] = ("vector", "text")
@@ -228,6 +241,48 @@ def fuse(fusion: Fusion, vector: Ranking | None, text: Ranking | None, k: int) -
         )
         for minus_score, _, _, id_ in order[:k]
     ]
+
+
+def summed(rankings: Sequence[Sequence[Fused]]) -> list[Fused]:
+    """One ranking of several texts', each fused by rrf: what they contribute to an id is added up.
+
+    An id has the better distance, text score and rank of each channel. Ordered, with ties, as ``fuse`` does.
+    """
+    merged: dict[str, Fused] = {}
+    for each in (each for ranking in rankings for each in ranking):
+        other = merged.get(each.id)
+        merged[each.id] = each if other is None else _sum(other, each)
+    return sorted(
+        merged.values(),
+        key=lambda each: (
+            -each.score,
+            math.inf if each.vector_distance is None else each.vector_distance,
+            math.inf if each.text_score is None else -each.text_score,
+            each.id,
+        ),
+    )
+
+
+def _sum(one: Fused, other: Fused) -> Fused:
+    both = (one, other)
+    contributions: dict[str, float] = {
+        channel: sum(each.contributions.get(channel, 0.0) for each in both)
+        for channel in CHANNELS
+        if any(channel in each.contributions for each in both)
+    }
+    ranks: dict[str, int] = {
+        channel: min(each.ranks[channel] for each in both if channel in each.ranks)
+        for channel in CHANNELS
+        if any(channel in each.ranks for each in both)
+    }
+    return Fused(
+        one.id,
+        sum(contributions.values()),
+        min((each.vector_distance for each in both if each.vector_distance is not None), default=None),
+        max((each.text_score for each in both if each.text_score is not None), default=None),
+        ranks,
+        contributions,
+    )
 
 
 def greatest(fusion: Fusion, channels: Collection[Channel]) -> float | None:

@@ -129,7 +129,7 @@ class OwnLink:
                 _read(connection, replies, end - _UNDER_WAY)
                 # A health check reads a reply of its own, so there is one before the first piece only.
                 connection.send_packed_command([piece], check_health=start == 0)
-                if ahead and start == 0:
+                if ahead and end == ahead.first:
                     ahead.prepare()
             if ahead:
                 _read(connection, replies, ahead.first)
@@ -252,7 +252,7 @@ class AsyncOwnLink:
                 # Within is a wait_for, which in Python 3.11 may swallow a cancellation.
                 if _cancellations() > cancelled:
                     raise asyncio.CancelledError  # noqa: TRY301 -- as if raised by the line before
-                if ahead and start == 0:
+                if ahead and end == ahead.first:
                     ahead.prepare()
             if ahead:
                 await _read_async(connection, replies, ahead.first)
@@ -310,7 +310,7 @@ def _cancellations() -> int:
 
 
 def _pieces(count: int, ahead: Ahead | None) -> list[tuple[int, int]]:
-    """Where each piece of so many commands begins and ends; what goes ahead is the first."""
+    """Where each piece of so many commands begins and ends; none holds both what goes ahead and what does not."""
     first = 0 if ahead is None else ahead.first
     starts = [*range(0, first, _PIECE), *range(first, count, _PIECE)]
     return list(pairwise([*starts, count]))

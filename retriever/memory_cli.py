@@ -515,6 +515,31 @@ def delete(
         raise typer.Exit(1)
 
 
+@_command("erase")
+def erase(
+    place: Place,
+    everything: Annotated[bool, typer.Option("--everything", help="The whole namespace, of all users.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete all of a user, agent or session for good, from the archive too.
+
+    Asks first; in a pipe it needs --yes. A line of the archive that cannot be
+    read stays, since it may be anybody's, is said, and ends with 1.
+    """
+    ask = asker(silent=yes)
+    with place.open() as store:
+        ask("Erase all that there is, for good?" if everything else "Erase this memory, for good?")
+        gone = store.erase(everything=everything)
+    if as_json:
+        print_json(asdict(gone))
+    else:
+        typer.echo(f"{_chunks(gone.chunks)} erased, and {gone.archived} of the archive")
+        _say_some([f"the archive's {line}" for line in gone.unread])
+    if gone.unread:
+        raise typer.Exit(1)
+
+
 @_command("forget")
 def forget(
     place: Place,
@@ -613,7 +638,8 @@ def update_index(
     if as_json:
         print_json(asdict(done))
     else:
-        typer.echo(f"{_chunks(done.embedded)} embedded, {done.backlog} waiting")
+        filling = "; the engine is still filling the index" if done.filling else ""
+        typer.echo(f"{_chunks(done.embedded)} embedded, {done.backlog} waiting{filling}")
         _say_some([f"chunk {each.id!r}: {each.reason}" for each in done.failed])
     if done.failed:
         raise typer.Exit(1)

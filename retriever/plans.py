@@ -42,7 +42,7 @@ class Ahead(NamedTuple):
 
     first: how many they are, fewer than all. prepare: called when they are sent. read: called with their raw replies or
         exceptions, while the server works on the others. Both may be called twice, and where commands all travel at
-        once, not at all. What they raise fails the step.
+        once, not at all. What they raise fails the step, so no class of the client's: it would pass for the server's.
     """
 
     first: int
@@ -51,7 +51,10 @@ class Ahead(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """Commands for one round trip. Answer: (a raw reply or an exception for each, seconds it took)."""
+    """Commands for one round trip. Answer: (a raw reply or an exception for each, seconds it took).
+
+    ahead: what to do with the first of them meanwhile, where it can be done.
+    """
 
     commands: Sequence[Command[Any]]
     ahead: Ahead | None = None
@@ -166,7 +169,8 @@ def together(plans: Sequence[Plan[T]]) -> Plan[list[T | Exception]]:
     """Run independent plans in shared steps: one embedder call, one round trip, where they meet.
 
     Each has its own result or its own exception, in the order given. Steps that cannot be shared
-    (a call, a wait) are taken one after the other.
+    (a call, a wait) are taken one after the other. What an Ask would do ahead is not done: its commands travel with
+    the others'.
     """
     results: list[Any] = [None] * len(plans)
     waiting: dict[int, Step] = {}

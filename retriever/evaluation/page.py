@@ -38,7 +38,7 @@ def packages() -> SimpleNamespace:
 
 def page(report: Report) -> str:
     """The HTML of a report. Raises MissingExtra without the extra ``eval``."""
-    from retriever.evaluation.report import by_category
+    from retriever.evaluation.report import by_category, milliseconds
 
     made = packages()
     environment = made.jinja2.Environment(
@@ -49,13 +49,12 @@ def page(report: Report) -> str:
         lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False}  # measures and arms have an order
-    environment.filters |= {"interval": str, "signed": signed, "ms": _ms}
-    at_k = report.headline.partition("@")[2]
+    environment.filters |= {"interval": str, "signed": signed, "ms": milliseconds}
     text: str = environment.get_template("page.html").render(
         report=report,
         budgets=by_category(report.budgets),
         data=_data(report),
-        shown=[name for name in report.measures if "@" not in name or name.endswith(f"@{at_k}")],
+        shown=report.shown,
         lower=is_lower_better,
         nonce=secrets.token_urlsafe(16),
         style=made.Markup((_HERE / "page.css").read_text("utf-8")),
@@ -95,7 +94,3 @@ def _data(report: Report) -> dict[str, Any]:
         "ids": list(pool),
         "texts": report.texts,
     }
-
-
-def _ms(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"

@@ -139,6 +139,16 @@ class Report:
         """The measures that some arm has, in their order."""
         return list(self.arms[0].summary)
 
+    @property
+    def k(self) -> str:
+        """The k of the headline."""
+        return self.headline.partition("@")[2]
+
+    @property
+    def shown(self) -> list[str]:
+        """The measures of a table that has room for one k: the headline's."""
+        return [name for name in self.measures if "@" not in name or name.endswith(f"@{self.k}")]
+
     def to_dict(self) -> dict[str, Any]:
         """All of it for JSON."""
         return {
@@ -210,22 +220,20 @@ def _markdown(report: Report) -> list[str]:
         f"documents or chunks; {report.wanted} documents asked for per query. In brackets: 95 % bootstrap intervals.",
         "",
     ]
-    at_k = report.headline.partition("@")[2]
-    shown = [name for name in report.measures if "@" not in name or name.endswith(f"@{at_k}")]
-    head = ["arm", *map(_headed, shown), "p50 ms", "p95 ms", "failed"]
+    head = ["arm", *map(_headed, report.shown), "p50 ms", "p95 ms", "failed"]
     rows = [
         [
             arm.name,
-            *(str(arm.summary[name]) for name in shown),
-            _ms(arm.p50_ms),
-            _ms(arm.p95_ms),
+            *(str(arm.summary[name]) for name in report.shown),
+            milliseconds(arm.p50_ms),
+            milliseconds(arm.p95_ms),
             str(len(arm.failed)),
         ]
         for arm in report.arms
     ]
     lines += ["## Arms", "", *_table(head, rows)]
     lines += [f"* `{arm.name}`: {_cell(arm.what)}" for arm in report.arms]
-    others = [name for name in report.measures if name not in shown]
+    others = [name for name in report.measures if name not in report.shown]
     if others:
         rows = [[arm.name, *(f"{arm.summary[name].mean:.3f}" for name in others)] for arm in report.arms]
         lines += ["", "### At other k", "", *_table(["arm", *map(_headed, others)], rows)]
@@ -233,7 +241,7 @@ def _markdown(report: Report) -> list[str]:
         ("Differences", report.differences),
         (f"Compared with {_cell(report.compared_with or '')}", report.compared),
     ):
-        main = (report.headline, f"R@{at_k}", "MRR", "authority rank")
+        main = (report.headline, f"R@{report.k}", "MRR", "authority rank")
         told = [each for each in differences if each.measure in main]
         if told:
             head = ["arm", "against", "measure", "difference", "better", "worse", ""]
@@ -345,5 +353,6 @@ def _headed(measure: str) -> str:
     return f"{measure} (less is better)" if is_lower_better(measure) else measure
 
 
-def _ms(value: float | None) -> str:
+def milliseconds(value: float | None) -> str:
+    """As a cell shows them."""
     return "" if value is None else f"{value:.1f}"

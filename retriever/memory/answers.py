@@ -383,7 +383,7 @@ def room_for(chunks: Sequence[Chunk]) -> int:
 
 # --- answers --------------------------------------------------------------------------------------
 
-_GONE = re.compile(r"(\d+) hits expired")
+_GONE = re.compile(r"(\d+) hits expired")  # behind the channel's name, where words found them
 _FAILED = re.compile(r"(vector|text): \w+: ")  # then what the server said
 
 
@@ -412,7 +412,7 @@ def _search_stats(found: Found, k: int, *, truncated: bool) -> SearchStats:
         embed_ms=round(given.get("embed_ms", 0.0), 3),
         rerank_ms=round(given.get("rerank_ms", 0.0), 3),
         failed_channels=failed,
-        orphan_index_entries=sum(int(match[1]) for reason in found.reasons if (match := _GONE.match(reason))),
+        orphan_index_entries=sum(int(match[1]) for reason in found.reasons if (match := _GONE.search(reason))),
         duplicate_contents=sum(chunk.duplicates for chunk in found.chunks),
         complete=found.complete,
         truncated=truncated,
@@ -490,6 +490,7 @@ def _failures(failed: Sequence[Failure]) -> tuple[list[FailedChunk], dict[str, A
 def indexed_answer(done: Indexed) -> IndexedAnswer:
     """What update_index did."""
     failed, rest = _failures(done.failed)
+    rest["notes"] += ["the engine is still filling the index: searches are not complete yet"] if done.filling else []
     return IndexedAnswer(embedded=done.embedded, failed=failed, backlog=done.backlog, **rest)
 
 

@@ -2,8 +2,9 @@
 
 Rule: an append returns only after the disk has its lines; whoever deletes, deletes after that. The file only
 grows, so a reader needs no lock while it reads: it asks once how long the file is, at a moment when nobody
-writes. A writer that is killed leaves at most one line that is cut short; it stays as it is, ended by the next
-append, and readers report it. What this cannot help against is a disk that says it has written and has not.
+writes. To take lines out is to put another file in its place. A writer that is killed leaves at most one line
+that is cut short; it stays as it is, ended by the next append, and readers report it. What this cannot help
+against is a disk that says it has written and has not.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fields.errors import InvalidInput
 from fields.filters import number
@@ -192,6 +194,35 @@ class Archive:
                 if line.strip():
                     yield _entry(line, line_number)
 
+    def remove(self, gone: Callable[[Archived], bool]) -> tuple[int, list[Damage]]:
+        """Take out the entries that are ``gone``; how many lines there were, and those that cannot be read, which stay.
+
+        A file is written anew beside it and then put in its place, so that one of the two is whole at any moment.
+        Raises InvalidInput for a path that is no plain file; OSError, with the path, when the disk does not take it.
+        """
+        path = Path(os.path.realpath(self.path))
+        if not path.exists():
+            return 0, []
+        removed, damaged = 0, list[Damage]()
+        try:
+            with _locked_for_writing(path) as file, _replacing(path, os.fstat(file)) as (anew, replace):
+                with open(path, "rb") as lines:
+                    for line_number, line in enumerate(lines, 1):
+                        entry = _entry(line, line_number) if line.strip() else None
+                        if isinstance(entry, Damage):
+                            damaged.append(entry)
+                        if isinstance(entry, Archived) and gone(entry):
+                            removed += 1
+                        else:
+                            anew.write(line)
+                if removed:
+                    replace()
+        except OSError as error:
+            raise OSError(
+                error.errno, f"the archive cannot be written anew, and is as it was: {error.strerror}", str(self.path)
+            ) from error
+        return removed, damaged
+
 
 def _entry(line: bytes, line_number: int) -> Archived | Damage:
     try:
@@ -220,6 +251,26 @@ def _locked_for_writing(path: Path) -> Iterator[int]:
             return
         finally:
             os.close(file)  # and with it goes the lock
+
+
+@contextlib.contextmanager
+def _replacing(path: Path, like: os.stat_result) -> Iterator[tuple[BinaryIO, Callable[[], None]]]:
+    """A file beside the path, and what puts it in its place; without that it is gone again."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    with os.fdopen(descriptor, "wb") as anew:
+
+        def replace() -> None:
+            anew.flush()
+            os.fchmod(anew.fileno(), stat.S_IMODE(like.st_mode))
+            os.fsync(anew.fileno())
+            os.replace(name, path)
+            _sync_folder(path.parent)
+
+        try:
+            yield anew, replace
+        finally:
+            with contextlib.suppress(FileNotFoundError):  # it has another name
+                os.unlink(name)
 
 
 def _check_plain(found: os.stat_result, path: Path) -> None:

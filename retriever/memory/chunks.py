@@ -81,6 +81,10 @@ class Scope:
         parts = {"user": self.user, "agent": self.agent, "session": self.session}
         return {name: value for name, value in parts.items() if value is not None}
 
+    def holds(self, found: Mapping[str, Any]) -> bool:
+        """Whether what has these fields is within it: beside ``Memory.filter`` the rule that keeps users apart."""
+        return all(found.get(name) == value for name, value in self.fields.items())
+
 
 @dataclass(frozen=True, slots=True)
 class Names:
@@ -144,7 +148,8 @@ class Chunk:
     context: what is indexed before its text.
     fields: values of the user's declared fields; metadata: what was given besides. Times: UTC seconds since the epoch.
     relevance: 0..1, higher is better; None where no question was asked. memory_score: after the staged rerank, else
-        None. vector_distance (lower is closer), text_score (higher is better), channels: as in ``FusedHit``.
+        None. rerank_score: what a reranker gave, on its own scale. vector_distance (lower is closer), text_score
+        (higher is better), channels: as in ``FusedHit``.
     guaranteed: it was among the candidates for its importance or kind. duplicates: hits of the same text left out.
     """
 

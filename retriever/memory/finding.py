@@ -127,8 +127,7 @@ def document(memory: Memory, doc_id: str) -> Plan[dict[str, str]]:
     utf8(doc_id, "doc_id")
     key = memory.names.document(doc_id)
     stored = yield from ask_one(Command(("HGETALL", key), text_map, key))
-    theirs = any(stored.get(name) != value for name, value in memory.scope.fields.items())
-    if "revision" not in stored or theirs:
+    if "revision" not in stored or not memory.scope.holds(stored):
         raise InvalidInput(f"no document {doc_id!r}")
     return stored
 
@@ -140,7 +139,7 @@ def unknown_ids(memory: Memory, documents: Sequence[str], chunks: Sequence[str])
         utf8(doc_id, "doc_id")
         key = memory.names.document(doc_id)
         stored = yield from ask_one(Command(("HGETALL", key), text_map, key))
-        if not stored or any(stored.get(name) != value for name, value in memory.scope.fields.items()):
+        if not stored or not memory.scope.holds(stored):
             unknown.append(doc_id)
     found = yield from chunks_by_id(memory, list(dict.fromkeys(chunks)))
     there = {chunk.id for chunk in found if in_scope(memory, chunk)}
@@ -190,7 +189,7 @@ def walk(memory: Memory) -> Plan[list[Chunk]]:
 
 def in_scope(memory: Memory, chunk: Chunk) -> bool:
     """Whether a chunk belongs to whom the store is opened for."""
-    return all(getattr(chunk, name) == value for name, value in memory.scope.fields.items())
+    return memory.scope.holds({"user": chunk.user, "agent": chunk.agent, "session": chunk.session})
 
 
 def documents_of_scope(memory: Memory) -> Plan[dict[str, dict[str, str]]]:
@@ -203,7 +202,7 @@ def documents_of_scope(memory: Memory) -> Plan[dict[str, dict[str, str]]]:
         rows = yield from ask_all([Command(("HGETALL", key), text_map, key) for key in keys])
         raise_first(*rows)
         for key, stored in zip(keys, rows, strict=True):
-            if all(stored.get(name) == value for name, value in memory.scope.fields.items()):
+            if memory.scope.holds(stored):
                 documents[key.decode()[len(prefix) :]] = stored
     return documents
 

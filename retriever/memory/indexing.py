@@ -33,11 +33,15 @@ from retriever.queries import check_bool
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """What update_index did: chunks embedded, those that failed, and how many still wait."""
+    """What update_index did: chunks embedded, those that failed, and how many still wait.
+
+    filling: time ran out while the engine was still filling the index, so that searches are not complete yet.
+    """
 
     embedded: int
     failed: tuple[Failure, ...]
     backlog: int
+    filling: bool = False
 
 
 def update_index(memory: Memory, *, stale: bool, timeout_s: float) -> Plan[Indexed]:
@@ -56,9 +60,9 @@ def update_index(memory: Memory, *, stale: bool, timeout_s: float) -> Plan[Index
         failed = (yield from write.complete(memory.live, documents, "state")) if documents else ()
         failures += failed
         embedded += len(documents) - len(failed)
-    yield from wait(memory.live, timeout_s)
+    filled = yield from wait(memory.live, timeout_s)
     backlog = yield from matching(memory, Tag("state") == PENDING)
-    return Indexed(embedded, tuple(failures), len(backlog))
+    return Indexed(embedded, tuple(failures), len(backlog), not filled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +184,12 @@ def _stamps(memory: Memory, ids: Sequence[str]) -> Plan[list[bytes | None]]:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a store holds."""
+    """What a store holds.
+
+    documents, chunks, pending: how many. by_type: kind, or "unset" -> chunks. rated, tagged: shares, 0..1.
+    uses: how often read ("0", "1-9", "10-99", "100+") -> chunks. duplicates: groups of chunks that say the same.
+    bytes: of their texts, in UTF-8.
+    """
 
     documents: int
     chunks: int

@@ -28,7 +28,6 @@ from retriever.memory.chunks import (
     document_id,
     iso,
     revision_of,
-    timestamp,
 )
 from retriever.memory.finding import Memory, ids_of, kept_ids, matching, optional
 from retriever.memory.loading import MAX_BYTES
@@ -64,7 +63,10 @@ _COMMIT = (
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """One source, read and cut up. key: what tells it from other sources. date: of the source, None if unknown."""
+    """One source, read and cut up.
+
+    key: what tells it from other sources. date: of the source, None if unknown. metadata: without title and dates.
+    """
 
     source: str
     key: str
@@ -331,14 +333,12 @@ def _chunks_of(
         "embedder": memory.live.embedder,
         **memory.scope.fields,
     }
-    kind = given.pop("knowledge_type", None) or material.knowledge_type
-    if kind is not None:
-        shared["knowledge_type"] = check_knowledge_type(kind)
+    given.pop("knowledge_type", None)  # the material's own is what became of it
+    if material.knowledge_type is not None:
+        shared["knowledge_type"] = check_knowledge_type(material.knowledge_type)
     if given.get("importance") is not None:
         shared["importance"] = check_importance(given["importance"])
     given.pop("importance", None)
-    dated = next((given.pop(name) for name in ("source_date", "date") if given.get(name) is not None), None)
-    day = material.date if dated is None else timestamp(dated, "source_date")
     speaker = given.pop("speaker", None)
     # A name of ours that is left, which front matter may well have ("user: bob"), is kept and means nothing.
     shared |= {name: given.pop(name) for name in list(given) if name in memory.live.schema.by_name.keys() - OURS}
@@ -350,7 +350,7 @@ def _chunks_of(
     chunks: list[tuple[str, dict[str, Any]]] = []
     before: str | None = None
     for at, piece in enumerate(material.pieces):
-        said = day if piece.date is None else piece.date
+        said = material.date if piece.date is None else piece.date
         fields = shared | {
             "chunk_index": at,
             "section": piece.section,

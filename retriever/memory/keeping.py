@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from fields.errors import InvalidInput
@@ -30,6 +31,7 @@ from retriever.memory.finding import (
     Memory,
     chunks_by_id,
     document,
+    documents_of_scope,
     get_document_chunks,
     ids_of,
     in_scope,
@@ -144,11 +146,6 @@ def delete_document(memory: Memory, doc_id: str) -> Plan[int]:
             return deleted
 
 
-def checked_ids(ids: str | Iterable[str]) -> list[str]:
-    """Ids of chunks, one or many, each checked."""
-    return read.id_list(ids)
-
-
 def delete_chunks(memory: Memory, ids: str | Iterable[str], reason: str | None, now: float) -> Plan[int]:
     """See ``MemoryStore.delete_chunks``."""
     found = yield from chunks_by_id(memory, list(dict.fromkeys(read.id_list(ids))))
@@ -215,6 +212,31 @@ def forget(memory: Memory, policy: Policy, *, dry_run: bool, now: float) -> Plan
         raise_first(*deleted)
         result += [replace(each, deleted=bool(gone)) for each, gone in zip(batch, deleted, strict=True)]
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What an erasure took: chunks, and lines of the archive. unread: lines that may be anybody's, and stay."""
+
+    chunks: int
+    archived: int
+    unread: tuple[str, ...] = ()
+
+
+def erase(memory: Memory, *, everything: bool) -> Plan[Erased]:
+    """See ``MemoryStore.erase``. Stopped in between, it is done when it is called again."""
+    check_bool("everything", everything)
+    if everything and memory.scope.fields:
+        raise InvalidInput("erase: everything=True is for a store that was opened without user, agent and session")
+    if not everything and not memory.scope.fields:
+        raise InvalidInput("erase: this store sees everybody's memory; open it with user=, or say everything=True")
+    erased = 0
+    for doc_id in (yield from documents_of_scope(memory)):
+        erased += yield from delete_document(memory, doc_id)
+    # Of ingests that were killed, no document may tell.
+    erased += yield from remove(memory, [chunk.id for chunk in (yield from walk(memory))])
+    archived, unread = yield Call(memory.archive.remove, (partial(_is_ours, memory),))
+    return Erased(erased, archived, tuple(map(str, unread)))
 
 
 # What an archived chunk is made of again; the rest of a Chunk tells of one search.
@@ -351,8 +373,7 @@ def _counters_of(entry: Archived) -> tuple[int, float | None]:
 
 
 def _is_ours(memory: Memory, entry: Archived) -> bool:
-    owner = {"namespace": memory.names.namespace, **memory.scope.fields}
-    return all(entry.metadata.get(name) == value for name, value in owner.items())
+    return entry.metadata.get("namespace") == memory.names.namespace and memory.scope.holds(entry.metadata)
 
 
 def _revive_document(memory: Memory, entry: Archived, stored: Mapping[str, str], revision: str) -> Plan[None]:

@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import re
-import stat
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from typing import Any, BinaryIO
 from fields.errors import InvalidInput
 from retriever.errors import MissingExtra
 from retriever.memory.chunks import timestamp
-from retriever.memory.roots import Roots
+from retriever.memory.roots import Roots, check_kind
 
 MAX_BYTES = 50_000_000  # arbitrary; the largest books are a tenth of it
 _READINGS = 3  # of a file that changes meanwhile; arbitrary
@@ -227,10 +226,7 @@ def _bytes_of(name: str, max_bytes: int, roots: Roots | None) -> bytes:
 
 
 def _check_file(found: os.stat_result, name: str, max_bytes: int) -> None:
-    if stat.S_ISDIR(found.st_mode):
-        raise InvalidInput(f"{name}: is a directory; name the files in it")
-    if not stat.S_ISREG(found.st_mode):
-        raise InvalidInput(f"{name}: is no regular file")
+    check_kind(found.st_mode, name)
     if found.st_size > max_bytes:
         raise InvalidInput(f"{name}: {found.st_size:,} bytes are more than max_bytes, {max_bytes:,}; split the file")
 

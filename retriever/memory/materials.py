@@ -11,7 +11,7 @@ from typing import Any
 
 from fields.errors import InvalidInput
 from retriever.memory import loading, sources, splitting
-from retriever.memory.chunks import check_metadata, timestamp
+from retriever.memory.chunks import check_metadata
 from retriever.memory.ingesting import Material
 from retriever.memory.loading import Loaded
 from retriever.memory.roots import Roots
@@ -109,8 +109,6 @@ def _material(
         loaded = loading.load(item, content_type=metadata.get("content_type"), roots=roots)
         given = {**loaded.metadata, **metadata}
         key = os.path.realpath(item) if key == name else key
-    dated = next((given[each] for each in ("source_date", "date") if given.get(each) is not None), None)
-    date = sources.source_date(name, loaded, metadata) if dated is None else timestamp(dated, "source_date")
     return Material(
         source=name,
         key=key,
@@ -119,7 +117,7 @@ def _material(
         title=loaded.title,
         content_type=loaded.content_type,
         knowledge_type=sources.knowledge_type(name, given, rules=rules),
-        date=date,
+        date=sources.source_date(name, loaded, given),
         version=version,
         metadata={each: value for each, value in given.items() if each not in ("title", "source_date", "date")},
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
 from numbers import Real
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from fields.errors import InvalidInput
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 KnowledgeType = Literal["principle", "paper", "news", "experiment"]
-KNOWLEDGE_TYPES: tuple[str, ...] = ("principle", "paper", "news", "experiment")
+KNOWLEDGE_TYPES: tuple[str, ...] = get_args(KnowledgeType)
 DAY_S = 86_400.0
 # Days after which a chunk of that kind counts half; None: it does not age.
 HALF_LIVES: Mapping[str, float | None] = {"principle": None, "paper": 180.0, "news": 30.0, "experiment": 90.0}
@@ -46,8 +46,9 @@ class Policy:
     half_lives: days per kind, None for never; kinds left out keep ``HALF_LIVES``.
     forget_time_weight: the same as time_weight in ``judge``, where age may go all the way down.
     score_threshold: 0..1, chunks whose score in ``judge`` is lower are forgotten; what does not age scores 1 or more.
-    guaranteed: chunks that are principles, or at least ``guaranteed_importance`` important, are always among the
-        candidates, ``guaranteed_limit`` at most; they still have to win their place.
+    guaranteed: where a search is ordered anew (memory_rerank, a reranker) and neither tags nor a filter narrow it, the
+        ``guaranteed_limit`` nearest chunks that are principles, or rated ``guaranteed_importance`` or more, are
+        candidates however far they are; they still have to win their place.
     Raises InvalidInput for numbers out of range and unknown kinds.
     """
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from fields.names import stamp_field
 from retriever.documents import Failure
-from retriever.errors import IndexMissing, SchemaMismatch, WrongType
+from retriever.errors import IndexMissing, SchemaMismatch, SearchTimeout, WrongType
 from retriever.memory.chunks import indexed_text
 from retriever.memory.finding import Memory, without_vector
 from retriever.operations import index, read, write
@@ -212,7 +212,10 @@ def rebuild(memory: Memory, timeout_s: float) -> Plan[Rebuilt]:
                 failed = yield from write.complete(live, documents, "state")
                 failures += failed
                 embedded += len(documents) - len(failed)
-    yield from index.wait(live, timeout_s)
+    if not (yield from index.wait(live, timeout_s)):  # readers must not be sent to half an index
+        raise SearchTimeout(
+            f"index {live.schema.name!r} is still being filled after {timeout_s:g} s; rebuild_index() again goes on"
+        )
     number = live.schema.generation
     if number > 1:
         base = _first(live.schema).metadata_key

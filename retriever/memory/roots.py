@@ -61,7 +61,7 @@ class Roots:
         return root, real
 
     def _open_again(self, name: str, real: Path) -> int:
-        _check_kind(os.stat(real).st_mode, name)
+        check_kind(os.stat(real).st_mode, name)
         opened = os.open(real, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         if Path(os.path.realpath(name)) != real or not os.path.samestat(os.fstat(opened), os.stat(real)):
             os.close(opened)
@@ -69,7 +69,8 @@ class Roots:
         return opened
 
 
-def _check_kind(mode: int, name: str) -> None:
+def check_kind(mode: int, name: str) -> None:
+    """InvalidInput unless the mode of a file is that of a regular one."""
     if stat.S_ISDIR(mode):
         raise InvalidInput(f"{name}: is a directory; name the files in it")
     if not stat.S_ISREG(mode):  # to open a device may already do something
@@ -88,7 +89,7 @@ def _walk(root: Path, parts: tuple[str, ...], name: str) -> int:
         # O_NONBLOCK: a pipe without a writer would be waited for.
         how = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
         last = parts[-1] if parts else "."
-        _check_kind(os.stat(last, dir_fd=here, follow_symlinks=False).st_mode, name)
+        check_kind(os.stat(last, dir_fd=here, follow_symlinks=False).st_mode, name)
         return os.open(last, how, dir_fd=here)
     finally:
         os.close(here)

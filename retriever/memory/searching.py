@@ -211,7 +211,8 @@ def _candidates(
         metric = live.schema.vector.metric
         return hits, [relevance_of_distance(hit.vector_distance or 0.0, metric) for hit in hits]
     ran: list[Channel] = [channel for channel in CHANNELS if f"{channel}_candidates" in hits.stats]
-    top = greatest(chosen, ran) or max((hit.fused_score for hit in hits), default=1.0) or 1.0
+    texts = hits.stats.get("texts", 1)  # what each of them contributes is added up
+    top = (greatest(chosen, ran) or 0.0) * texts or max((hit.fused_score for hit in hits), default=1.0) or 1.0
     return hits, [min(1.0, max(0.0, hit.fused_score / top)) for hit in hits]
 
 

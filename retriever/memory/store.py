@@ -28,7 +28,7 @@ from retriever.memory.chunks import Chunk, Field, Names, Scope, schema_of
 from retriever.memory.finding import Memory
 from retriever.memory.indexing import Health, Indexed, Stats
 from retriever.memory.ingesting import Ingested, IngestReport
-from retriever.memory.keeping import Forgotten, Restored
+from retriever.memory.keeping import Erased, Forgotten, Restored
 from retriever.memory.materials import Note, Split, sources_of
 from retriever.memory.policy import Policy
 from retriever.memory.rebuilding import Generations, Rebuilt
@@ -36,6 +36,7 @@ from retriever.memory.roots import Roots
 from retriever.memory.searching import Context, Found
 from retriever.memory.sources import RULES, Rule, knowledge_type
 from retriever.operations.index import WAIT_S
+from retriever.operations.read import id_list
 from retriever.plans import Plan
 from retriever.queries import FilterSpec, check_bool, check_seconds
 from retriever.rerankers import Reranker
@@ -94,7 +95,8 @@ class MemoryStore:
         """The store of a namespace, made if there is none. A few round trips.
 
         url: of a server; None starts the embedded engine on the user's data directory, or on RETRIEVER_HOME.
-        namespace: any non-empty string. embed: texts -> vectors; a name makes another model's index an error.
+        namespace: any non-empty string. embed: texts -> vectors; where a model of another name made the namespace, all
+            but ``rebuild_index()`` raises SchemaMismatch, and so it is with another metric, dimension or other fields.
         fields: TAG, NUMERIC or Stored fields of your own, which metadata may then set and filters use. Like vector and
             analysis those that the namespace was made with, unless said; others need ``rebuild_index()``, and another
             analysis another namespace.
@@ -108,7 +110,7 @@ class MemoryStore:
         archive: the file of what is forgotten; ``archive/chunks_archive.jsonl`` beside the embedded engine's data.
         vector: its metric and algorithm; for a new namespace FLAT in the embedded engine (exact, and quick to start),
             else HNSW.
-        Raises InvalidInput, SchemaMismatch for a namespace made otherwise, NotSupported, ServerError.
+        Raises InvalidInput, SchemaMismatch where the analysis or a field's kind differs, NotSupported, ServerError.
         """
         server, address, default = _server(url)
         retriever: Retriever | None = None
@@ -251,13 +253,13 @@ class MemoryStore:
     def context(self, query: str, budget: int, *, count: Callable[[str], int] | None = None, **search: Any) -> Context:
         """The best chunks laid out for a prompt, with their sources, within a budget of tokens.
 
-        count: text -> tokens; a token for every four characters unless said. search: arguments of ``search``; what
-            did not fit is not counted as read.
+        count: text -> tokens; a token for every four characters unless said. search: arguments of ``search``, k of
+            which is 5 unless said; what did not fit is not counted as read.
         """
         return self._run("context", _context_plan(self._memory, query, budget, count, **search))
 
     def embed(self, text: str) -> list[float]:
-        """The vector that a query of this text has."""
+        """The vector of a query of this text: as many floats as the index has dims. InvalidInput if it is blank."""
         return self._run("embed", searching.embed(self._memory, text))
 
     def rerank(
@@ -319,6 +321,16 @@ class MemoryStore:
         """Delete chunks by id; answers how many there were. With a reason they are archived first."""
         return self._run("delete_chunks", keeping.delete_chunks(self._memory, ids, reason, _now()))
 
+    def erase(self, *, everything: bool = False) -> Erased:
+        """Delete for good all that this store sees: its documents, chunks and counters, and their lines of the archive.
+
+        For whoever asks to be forgotten: open the store with ``user=`` and call it. everything: of a store that is
+        opened without user, agent and session, the whole namespace; the empty index stays.
+        What is ingested meanwhile may stay. Raises InvalidInput unless exactly one of the two is said, OSError for an
+        archive that cannot be written anew (all else is then gone, and a second call does the rest).
+        """
+        return self._run("erase", keeping.erase(self._memory, everything=everything))
+
     def forget(self, *, dry_run: bool = True, policy: Policy | None = None, **weights: float | None) -> list[Forgotten]:
         """The chunks that the policy gives up, worst first; with dry_run=False they are archived, then deleted.
 
@@ -339,6 +351,7 @@ class MemoryStore:
         """Make pending chunks searchable, and wait until they are. Safe to run twice, and by two at once.
 
         stale: also embed what has no vector of this model: what a store of another one ingested.
+        timeout_s: how long to wait; a report whose ``filling`` is true says that the engine is not done.
         """
         return self._run(
             "update_index",
@@ -351,6 +364,7 @@ class MemoryStore:
         For another model, metric, dimension or other fields: open the store with them, and call this; nothing else
         works until it is done. Stores of the old model go on searching all the while. Stopped in between, it goes on
         when it is called again. Never needed after deleting.
+        Raises SearchTimeout if the engine is still filling the index after timeout_s; readers stay where they were.
         """
         plan = rebuilding.rebuild(self._memory, check_seconds("timeout_s", timeout_s))
         rebuilt = self._run("rebuild_index", plan, unready=True)
@@ -547,7 +561,7 @@ def _wanted(ids: Any) -> Callable[[Archived], bool]:
     if callable(ids):
         predicate: Callable[[Archived], bool] = ids
         return predicate
-    chosen = frozenset(keeping.checked_ids(ids))
+    chosen = frozenset(id_list(ids))
     return lambda entry: entry.id in chosen
 
 
@@ -752,6 +766,10 @@ class AsyncMemoryStore:
     async def delete_chunks(self, ids: str | Iterable[str], *, reason: str | None = None) -> int:
         """See ``MemoryStore.delete_chunks``."""
         return await self._run("delete_chunks", keeping.delete_chunks(self._memory, ids, reason, _now()))
+
+    async def erase(self, *, everything: bool = False) -> Erased:
+        """See ``MemoryStore.erase``."""
+        return await self._run("erase", keeping.erase(self._memory, everything=everything))
 
     async def forget(
         self, *, dry_run: bool = True, policy: Policy | None = None, **weights: float | None

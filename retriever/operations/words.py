@@ -81,6 +81,14 @@ class Frequencies:
         return round(self.share[attribute, term] * self.documents)
 
 
+class Ranked(NamedTuple):
+    """What words found. pairs: (id, score), best first, ties by id; rows: by id; reasons: why there may be more."""
+
+    pairs: list[tuple[str, float]]
+    rows: dict[str, Sequence[bytes | None]]
+    reasons: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Words:
     """The query's terms, ready to be asked for: what the engine is sent, and what reads its answers.
@@ -95,8 +103,8 @@ class Words:
     limit: int
     ranked: bool
 
-    def ranking(self, answers: Sequence[Rows]) -> tuple[list[tuple[str, float]], dict[str, Any], tuple[str, ...]]:
-        """(id, score) of the candidates, best first, ties by id; their rows by id; why there may be more."""
+    def ranking(self, answers: Sequence[Rows]) -> Ranked:
+        """The candidates of all answers, scored."""
         prefix = len(self.schema.prefix.encode())
         found: dict[str, Sequence[bytes | None]] = {}
         reasons: list[str] = []
@@ -119,7 +127,7 @@ class Words:
             reasons.append(f"text: {foreign} rows hold values that this library did not write")
         scores = self._scores(list(found.values()))
         ranking = sorted(zip((-scores).tolist(), found, strict=True))
-        return [(id, -score) for score, id in ranking if score < 0], found, tuple(reasons)
+        return Ranked([(id, -score) for score, id in ranking if score < 0], found, tuple(reasons))
 
     def _scores(self, rows: Sequence[Sequence[bytes | None]]) -> Scores:
         scores = np.zeros(len(rows))
@@ -165,7 +173,10 @@ def text_engine(live: Live) -> Plan[Engine]:
 
 
 def words(live: Live, terms: Sequence[str], filter: Filter | None, depth: int, timeout_ms: int) -> Plan[Words]:
-    """How to ask for the terms. Asks the engine for what is not known of them, in one round trip."""
+    """How to ask for the terms. What is not known of them is asked of the engine: as a rule in one round trip.
+
+    One more where the collection has grown by a tenth since it was counted, and one where its own ranking is stale.
+    """
     schema = live.schema
     engine = yield from text_engine(live)
     copies = [name for name, _ in attributes(schema)]

@@ -475,6 +475,21 @@ def test_a_damaged_archive(memory, old, archive):
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_erase(memory, two, archive):
+    """It asks, and in a pipe wants --yes; whose memory it is has to be said, and goes from the archive too."""
+    assert memory("ingest", "-", "--user", "ann", input="Ann sails.").returncode == 0
+    assert memory("erase", "--user", "ann").returncode == 2
+    refused = memory("erase", "--yes")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "user" in refused.stderr
+    assert memory("erase", "--user", "ann", "--yes").stdout == "1 chunk erased, and 0 of the archive\n"
+    archive.write_text("{broken\n")
+    done = memory("erase", "--everything", "--yes")
+    assert (done.returncode, done.stdout) == (1, "2 chunks erased, and 0 of the archive\n")
+    assert "the archive's line 1: not JSON" in done.stderr
+    assert rows(memory("erase", "--everything", "-y", "--json"), code=1)[0]["chunks"] == 0
+
+
 @pytest.mark.parametrize("command", ["forget", "delete"])
 @pytest.mark.parametrize(("typed", "code", "left"), [(b"n\n", 1, 3), (b"y\n", 0, 1)])
 def test_asking_in_a_terminal(url, namespace, store, old, archive, command, typed, code, left):
@@ -500,7 +515,12 @@ def test_pending_until_update_index(memory, folder):
     assert (found["ok"], found["chunks"], found["documents"]) == (False, 2, 2)
     assert sorted(found["findings"][0]) == ["advice", "count", "examples", "harmless", "what"]
     assert memory("update-index").stdout == "2 chunks embedded, 0 waiting\n"
-    assert answer(memory("update-index", "--stale", "--json")) == {"embedded": 0, "failed": [], "backlog": 0}
+    assert answer(memory("update-index", "--stale", "--json")) == {
+        "embedded": 0,
+        "failed": [],
+        "backlog": 0,
+        "filling": False,
+    }
     assert memory("health").stdout == "all is well: 2 chunks of 2 documents\n"
     assert answer(memory("health", "--json")) == {"ok": True, "findings": [], "chunks": 2, "documents": 2}
 
@@ -610,7 +630,14 @@ def test_a_value_that_cannot_be_used(memory, store, args, said):
     "args",
     [
         *(("search", "x"), ("context", "x"), ("find", "x"), ("show", "d"), ("tag", "d", "0", "--tag", "a")),
-        *(("redate", "d", "--clear"), ("delete", "d", "-y"), ("forget",), ("update-index",), ("rebuild-index",)),
+        *(
+            ("redate", "d", "--clear"),
+            ("delete", "d", "-y"),
+            ("erase", "-y"),
+            ("forget",),
+            ("update-index",),
+            ("rebuild-index",),
+        ),
         *(("health",), ("stats",), ("duplicates",)),
     ],
 )

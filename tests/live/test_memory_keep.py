@@ -753,3 +753,70 @@ async def test_restore_costs_nothing_where_nothing_is_to_restore(remember):
     counted = Counted(store)
     await store.restore(lambda entry: True)
     assert counted.names() == []
+
+
+# --- erasing --------------------------------------------------------------------------------------
+
+
+async def test_one_user_is_erased_and_nobody_else(remember, raw, name):
+    """Documents, chunks, counters and archived lines of one user go; all others', in one file with them, stay."""
+    whose = ({"user": "ann"}, {"user": "bob"}, {"user": "Ann"}, {"user": "ann", "namespace": f"{name}-2"})
+    anns, bobs, namesakes, elsewhere = [await remember(**given) for given in whose]
+    for store in (anns, bobs, namesakes, elsewhere):
+        await store.ingest([note("one\ntwo", "s"), note("old", "t", importance=0.1)], split=lines)
+        await store.search("one", k=2)
+        await store.forget(dry_run=False)
+    others = [(await store.search("one", k=9, reinforce=False)).chunks for store in (bobs, namesakes, elsewhere)]
+    assert await anns.erase() == keeping.Erased(2, 1)
+    assert (await anns.stats()).documents == 0
+    assert (await anns.restore(lambda entry: True)).restored == ()
+    left = [(await store.search("one", k=9, reinforce=False)).chunks for store in (bobs, namesakes, elsewhere)]
+    assert [{chunk.id: chunk.access_count for chunk in each} for each in left] == [
+        {chunk.id: chunk.access_count for chunk in each} for each in others
+    ]
+    owners = [(each.metadata["namespace"], each.metadata["user"]) for each in Archive(remember.archive).entries()]
+    assert sorted(owners) == sorted([(name, "bob"), (name, "Ann"), (f"{name}-2", "ann")])
+    assert await anns.erase() == keeping.Erased(0, 0)
+    whole = await remember()
+    assert (await whole.index_health()).ok
+    assert await whole.erase(everything=True) == keeping.Erased(4, 2)
+    assert chunk_ids(raw, whole) == []
+    assert len((await elsewhere.restore(lambda entry: True)).restored) == 1
+
+
+@pytest.mark.parametrize(("scope", "given"), [({}, {}), ({"user": "a"}, {"everything": True}), ({}, {"everything": 1})])
+async def test_what_erase_refuses(remember, scope, given):
+    """Whose memory goes is said once, by how the store was opened; nothing is erased by mistake."""
+    store = await remember(**scope)
+    await store.ingest(note("one", "s"))
+    with pytest.raises(InvalidInput):
+        await store.erase(**given)
+    assert (await store.stats()).chunks == 1
+
+
+def test_an_erasure_that_is_killed_is_done_by_the_next(memory, raw):
+    """Stopped before any step, and where an ingest was killed before: a second call leaves nothing."""
+    left = []
+    for step in range(60):
+        memory.ingest([Note("one\ntwo", "s"), Note("old", "t", metadata={"importance": 0.1})], split=lines)
+        memory.forget(dry_run=False)
+        left.append(Steps(memory, keeping.erase(memory._memory, everything=True)).take(step))
+        memory.erase(everything=True)
+        assert chunk_ids(raw, Shell(memory)) == [], step
+        assert memory._memory.archive.read() == ({}, []), step
+        assert memory.index_health().ok, step
+        if left[-1].done:
+            break
+    assert 5 < step < 59
+
+
+async def test_a_line_that_cannot_be_read_is_nobody_s(remember):
+    """It stays in the archive, and the report names it."""
+    store = await remember(user="a")
+    remember.archive.write_text("{broken\n")
+    await store.ingest(note("old", "t", importance=0.1))
+    await store.forget(dry_run=False)
+    erased = await store.erase()
+    assert (erased.archived, len(erased.unread)) == (1, 1)
+    assert erased.unread[0].startswith("line 1: not JSON")
+    assert remember.archive.read_text() == "{broken\n"

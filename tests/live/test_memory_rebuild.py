@@ -12,9 +12,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fields.analysis import Analysis
-from retriever import IndexMissing, InvalidInput, Numeric, SchemaMismatch, Stored, Tag, Vector
+from retriever import IndexMissing, InvalidInput, Numeric, SchemaMismatch, SearchTimeout, Stored, Tag, Vector
 from retriever.memory import rebuilding
 from retriever.memory.store import MemoryStore, Note
+from retriever.plans import Wait
 from tests.fakes import Embedder
 from tests.memory_stores import Steps, dump, memory_of, note
 
@@ -105,6 +106,41 @@ async def reading(remember, look):
             thread.join()
         else:
             await task
+
+
+# --- an engine that takes its time ----------------------------------------------------------------
+
+
+def not_done(live, timeout_s):
+    """An engine that is still filling an index when time is up."""
+    yield Wait(0)
+    return False
+
+
+async def test_readers_are_not_sent_to_half_an_index(remember, raw, monkeypatch):
+    """A rebuild that runs out of time raises, moves nobody, and goes on when it is called again (B36)."""
+    old = await filled(remember)
+    new = await remember(embed=NEW)
+    with monkeypatch.context() as patched:
+        patched.setattr("retriever.operations.index.wait", not_done)
+        with pytest.raises(SearchTimeout, match="still being filled"):
+            await new.rebuild_index()
+    assert metadata(raw, old).get("generation", "1") == "1"
+    assert await found(old) == texts()
+    assert (await new.rebuild_index()).embedded == 0
+    assert await found(new) == texts()
+
+
+async def test_an_update_that_runs_out_of_time_says_so(remember, monkeypatch):
+    """It tells what it has embedded, and that the engine is not done (B35)."""
+    store = await remember(embed=OLD)
+    await store.ingest(note("ferry", "s"), update_index=False)
+    with monkeypatch.context() as patched:
+        patched.setattr("retriever.memory.indexing.wait", not_done)
+        done = await store.update_index()
+    assert (done.embedded, done.backlog, done.filling) == (1, 0, True)
+    assert not (await store.update_index()).filling
+    assert await found(store) == ["ferry"]
 
 
 # --- readers --------------------------------------------------------------------------------------
@@ -486,6 +522,7 @@ UNREADY = {
     "redate": lambda store: store.redate("x", "2024-01-01"),
     "delete_document": lambda store: store.delete_document("x"),
     "delete_chunks": lambda store: store.delete_chunks("x/y/0"),
+    "erase": lambda store: store.erase(everything=True),
     "forget": lambda store: store.forget(dry_run=False),
     "restore": lambda store: store.restore("x/y/0"),
     "update_index": lambda store: store.update_index(stale=True),

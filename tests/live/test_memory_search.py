@@ -65,6 +65,16 @@ async def test_relevance_is_a_share(remember):
     assert [chunk.rerank_score for chunk in scored.chunks] == [0, -1, -2]
 
 
+async def test_relevance_of_several_texts_is_a_share_too(remember):
+    """What each of them contributes is added up, and so is what it can give at most: none is cut down to 1 (B9)."""
+    store = await near(remember, 30)
+    found = (await store.search("at 0", k=10, expand=lambda query: ["at 1", "at 2"])).chunks
+    shares = [chunk.relevance for chunk in found]
+    assert shares == sorted(shares, reverse=True)
+    assert 0.5 < shares[0] < 1.0
+    assert len(set(shares[:3])) == 3
+
+
 async def test_appended_words_change_nothing_else(remember):
     """fusion="append" keeps the vector ranking first, and adds what the words find (B23)."""
     store = await remember(embed=Near())

@@ -123,6 +123,7 @@ def test_reports_keep_to_their_size():
     ):
         assert len(said(answer)) <= answers.BUDGET
     assert answers.ingest_answer(report).failed == 100
+    assert "still filling" in answers.indexed_answer(Indexed(0, (), 0, filling=True)).notes[0]
     indexed = answers.indexed_answer(Indexed(0, failures, 0))
     assert indexed.truncated
     assert f"{len(indexed.failed)} of 10000 failures are here" in indexed.notes[0]
@@ -189,11 +190,12 @@ def test_reasons_become_stats():
     reasons = (
         "text: SearchTimeout: FT.SEARCH: timed out",
         "3 hits expired or were deleted while they were fetched",
+        "text: 2 hits expired while the engine was answering",
         "text: it holds no terms, so only the vector was searched by",
     )
     found = Found((), complete=False, reasons=reasons, stats={"vector_candidates": 4, "search_ms": 2.0})
     stats = answers.search_answer(found, include_stats=True, left=0).stats
-    assert (stats.failed_channels, stats.orphan_index_entries, stats.complete) == (["text"], 3, False)
+    assert (stats.failed_channels, stats.orphan_index_entries, stats.complete) == (["text"], 5, False)
     assert (stats.vector.candidates, stats.vector.ms, stats.text) == (4, 2.0, None)
 
 

@@ -516,3 +516,77 @@ def test_a_killed_writer_loses_nothing_that_was_acknowledged(store, size):
     # Beyond what was acknowledged: the one append of each life that was under way.
     assert len(found) <= len(acknowledged) + 3 * lives + 1
     assert all("not JSON" in each.reason for each in damaged)
+
+
+# --- taking lines out -----------------------------------------------------------------------------
+
+
+def test_lines_are_taken_out_and_the_others_stay_as_they_are(store):
+    """Whatever is not gone keeps its bytes, also what cannot be read, which is told; so do mode and folder."""
+    store.append([archived("a"), archived("b"), archived("a", reason="again")])
+    with open(store.path, "a") as file:
+        file.write("\n{broken\n")
+    store.append([archived("c")])
+    os.chmod(store.path, 0o640)
+    lines = store.path.read_text().splitlines(keepends=True)
+    removed, damaged = store.remove(lambda entry: entry.id == "a")
+    assert (removed, [each.line for each in damaged]) == (2, [5])
+    assert store.path.read_text() == "".join([lines[1], *lines[3:]])
+    assert stat.S_IMODE(store.path.stat().st_mode) == 0o640
+    assert os.listdir(store.path.parent) == [store.path.name]
+
+
+def test_nothing_to_take_out_writes_nothing(store):
+    """No file is made where there is none, and one of others is not touched."""
+    assert store.remove(lambda entry: True) == (0, [])
+    assert not store.path.parent.exists()
+    store.append([archived("a")])
+    before = store.path.stat()
+    assert store.remove(lambda entry: False) == (0, [])
+    assert os.path.samestat(store.path.stat(), before)
+    assert os.listdir(store.path.parent) == [store.path.name]
+
+
+@pytest.mark.parametrize("call", ["replace", "fsync", "fchmod"])
+def test_a_disk_that_takes_no_new_file_leaves_the_old_one(store, monkeypatch, call):
+    """The error names the archive, which is as it was; nothing lies beside it."""
+    store.append([archived("a"), archived("b")])
+    before = store.path.read_bytes()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(module.os, call, full)
+    with pytest.raises(OSError, match="is as it was") as raised:
+        store.remove(lambda entry: entry.id == "a")
+    monkeypatch.undo()
+    assert raised.value.filename == str(store.path)
+    assert store.path.read_bytes() == before
+    assert os.listdir(store.path.parent) == [store.path.name]
+
+
+def test_whoever_appends_meanwhile_loses_nothing(store):
+    """Appends from threads while lines are taken out again and again: all of theirs are there in the end."""
+    store.append([archived("gone")])
+    done = threading.Event()
+
+    def append(who):
+        for at in range(60):
+            store.append([archived(f"{who}-{at}"), archived("gone")])
+
+    def remove():
+        while not done.is_set():
+            store.remove(lambda entry: entry.id == "gone")
+
+    remover = threading.Thread(target=remove)
+    writers = [threading.Thread(target=append, args=(who,)) for who in "abc"]
+    for each in (remover, *writers):
+        each.start()
+    for each in writers:
+        each.join()
+    done.set()
+    remover.join()
+    store.remove(lambda entry: entry.id == "gone")
+    found, damaged = store.read()
+    assert not damaged
+    assert set(found) == {f"{who}-{at}" for who in "abc" for at in range(60)}

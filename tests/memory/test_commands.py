@@ -196,6 +196,7 @@ PLANS = {
     "delete_document": lambda m: keeping.delete_document(m, "doc-1"),
     "delete_chunks": lambda m: keeping.delete_chunks(m, CHUNK, None, NOW),
     "delete_chunks, archived": lambda m: keeping.delete_chunks(m, CHUNK, "why", NOW),
+    "erase": lambda m: keeping.erase(m, everything=not m.scope.fields),
     "forget": lambda m: keeping.forget(m, Policy(), dry_run=False, now=NOW),
     "forget, dry": lambda m: keeping.forget(m, Policy(), dry_run=True, now=NOW),
     "restore": lambda m: keeping.restore(m, lambda entry: True),
