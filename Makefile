@@ -5,7 +5,7 @@
 # make bench: ratios against the raw client, about six minutes.
 # make bench-memory: what a store of memory costs, about five minutes.
 # make bench-peers: the same work through other libraries, beside ours, in three minutes; bench-scale: up to 1,000,000
-# documents, in about twenty. They write docs/benchmarks.md and docs/scale.md.
+# documents, in half an hour. They write docs/benchmarks.md and docs/scale.md.
 # make quality: nDCG@10 and recall@10 on judged collections, which RETRIEVER_DATA names; see benchmarks/README.md.
 # make docs: the manual, from docs/ into site/; a broken link or reference fails it.
 # make soak: readers and writers at once on one index for ten minutes, and what must hold then; SOAK_S=60 for one.
@@ -39,8 +39,9 @@ COMPOSE := $(wildcard docker/compose*.yaml)
 demo: $(VENV)/.demo
 	@$(BIN)/retriever demo
 
+# Each of the processes starts an engine of its own; where VALKEY_URL names one server, there is one.
 test: $(VENV)/.dev
-	$(BIN)/pytest
+	$(BIN)/pytest $(if $(VALKEY_URL),,--numprocesses auto --maxprocesses 4 --dist loadfile)
 
 # The suite in three parts: without a server, with the one from pip, and the wheel.
 test-pure: $(VENV)/.dev
@@ -49,7 +50,7 @@ test-pure: $(VENV)/.dev
 test-embedded: $(VENV)/.dev
 	env -u VALKEY_URL $(BIN)/pytest -m live
 
-# Budgets on two cores, pip's cache filled: make check 1.5 minutes, make docs 0.5, make test 11, make test-page 1, and
+# Budgets on two cores, pip's cache filled: make check 1.5 minutes, make docs 0.5, make test 7, make test-page 1, and
 # beside the first two make test-models 2, with their installations; .ci/run 15 in all.
 test-models: $(MODELS)/.models
 	$(MODELS)/bin/pytest tests/models

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 import numpy as np
 
 from retriever import Document
 
 DIMS = 4
+
+
+def shown(value):
+    """A value in a test's id: its repr without an address, which is another one in every process."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))[:60]
 
 
 def document(id, text="some text", vector=(1, 0, 0, 0), ttl_s=None, **fields):

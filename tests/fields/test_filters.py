@@ -28,6 +28,7 @@ from fields.filters import (
 from fields.kinds import Numeric, Stored, Tag, Text, Vector
 from retriever.documents import Document
 from tests import grammar
+from tests.fakes import shown
 from tests.strategies import AWKWARD, FILTERABLE, field_values, filters, pairs, texts
 
 FIELDS = {
@@ -141,7 +142,7 @@ def test_entries_of_a_mapping_are_anded(several):
         ({"t": np.str_("a")}, Tag("t") == "a"),
         ({"t": ""}, Tag("t") == ""),
     ],
-    ids=repr,
+    ids=shown,
 )
 def test_mappings_that_are_read(mapping, expected):
     """A scalar is equality, also 0 and the empty string, case B27; operators are read, not spelled out, case B30."""

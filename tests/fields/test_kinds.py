@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fields.errors import InvalidInput
 from fields.kinds import FIELD_KINDS, Numeric, Stored, Tag, Text, Vector
+from tests.fakes import shown
 from tests.strategies import AWKWARD, json_values, numbers, texts, vectors
 
 # --- round trips: what is written is what is read --------------------------------------------------
@@ -179,7 +180,7 @@ def test_strings_of_a_subclass_are_strings():
         (Stored("f"), "\ud800", "lone surrogate"),
         (Stored("f"), {"\ud800": 1}, "lone surrogate"),
     ],
-    ids=lambda part: repr(part)[:30],
+    ids=shown,
 )
 def test_values_that_are_refused(field, value, reason):
     """A value that an engine would lose, or read as another, is refused by document and field, cases B34 to B36."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fields.errors import InvalidInput
 from fields.vectors import embedding_matrix, matrix_rows, vector_bytes, vector_from_bytes
+from tests.fakes import shown
 
 ROWS = np.array([[1, 2, 3], [-4, 0, 0.5]], np.float32)
 EXPECTED = [row.astype("<f4").tobytes() for row in ROWS]
@@ -132,7 +133,7 @@ def test_no_rows_are_no_rows():
         ({1: 2}, "real numbers expected"),
         (object(), "real numbers expected"),
     ],
-    ids=lambda part: repr(part)[:30],
+    ids=shown,
 )
 @pytest.mark.parametrize("metric", ["COSINE", "L2", "IP"])
 def test_vectors_that_are_refused(bad, reason, metric):

@@ -632,14 +632,12 @@ def test_an_index_that_vanishes_is_said_of_the_tables_too(index):
 
 def test_a_fusion_that_lost_a_channel_is_no_fusion(index, monkeypatch):
     """The other channel's answer would pass for it: the query counts 0 in every fused arm, with the reason."""
-    real = retrieving._rank_worded
+    real = retrieving._ranked
 
-    def failing(leg, *given):
-        if leg.text == "anchor at 0":
-            raise ServerError("out of words")
-        return real(leg, *given)
+    def failing(made, replies):
+        return ServerError("out of words") if "anchor" in made.terms else real(made, replies)
 
-    monkeypatch.setattr(retrieving, "_rank_worded", failing)
+    monkeypatch.setattr(retrieving, "_ranked", failing)
     report = evaluate(index, golden(Question("anchor at 0", {"anchor": 1}, id="q"), Question("at 9", {"jetty": 1})))
     by_name = {arm.name: arm for arm in report.arms}
     for fused in ("rrf", "linear", "append"):

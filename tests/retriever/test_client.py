@@ -21,7 +21,7 @@ from retriever.errors import IndexMissing, InvalidInput
 from retriever.links import checked_url
 from retriever.plans import Call, Embed, Page, Wait
 from retriever.schema import Schema
-from tests.fakes import Embedder
+from tests.fakes import Embedder, shown
 from tests.recorded import ResponseError, replies
 
 SCHEMA = Schema("docs", [Tag("t")], Vector(dims=2), None)
@@ -451,7 +451,7 @@ async def test_a_stop_iteration_of_a_users_function_ends_nothing(shell, where):
         assert client.sent == []
 
 
-@pytest.mark.parametrize("step", [Wait(60), Call(asyncio.sleep, (60,)), Embed(("a",), "query")], ids=repr)
+@pytest.mark.parametrize("step", [Wait(60), Call(asyncio.sleep, (60,)), Embed(("a",), "query")], ids=shown)
 async def test_a_cancelled_plan_is_closed(step):
     """On cancellation a plan's own finally runs before the error goes on."""
     closed = asyncio.Event()

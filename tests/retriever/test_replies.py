@@ -34,6 +34,7 @@ from retriever.replies import (
     values,
 )
 from retriever.schema import Schema
+from tests.fakes import shown
 from tests.recorded import OURS, RECORDED, of_command, replies
 
 # The index that the two engines were compared with; n and t are as they were indexed, v its vector.
@@ -386,7 +387,7 @@ def test_every_recorded_index_is_read_whole(each):
         (database, b"id=3"),
         (database, None),
     ],
-    ids=lambda part: repr(part)[:30],
+    ids=shown,
 )
 def test_replies_that_cannot_be_read(parse, reply):
     """A reply that cannot be read is a ReplyError, never an empty result."""
