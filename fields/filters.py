@@ -402,7 +402,8 @@ def _is_positive_or(filter: Filter) -> bool:
 def _kind(name: object, fields: Fields) -> Kind:
     field = fields.get(name) if isinstance(name, str) else None
     if field is None:
-        raise InvalidInput(f"filter on unknown field {name!r}; declared: {', '.join(fields) or 'none'}")
+        usable = [each for each, declared in fields.items() if declared.kind in ("TAG", "NUMERIC")]
+        raise InvalidInput(f"filter on unknown field {name!r}; those are {', '.join(usable) or 'none'}")
     if field.kind not in ("TAG", "NUMERIC"):
         raise InvalidInput(f"filter on {name!r}: a {field.kind} field cannot be filtered, TAG and NUMERIC can")
     return field.kind

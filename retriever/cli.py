@@ -419,9 +419,12 @@ def delete(
         deleted = (
             docs.delete(ids, everything=everything) if ids else docs.delete(filter=condition, everything=everything)
         )
-    if as_json and not explain:
+    if explain:
+        if not as_json:
+            typer.echo(f"{_documents(deleted)} would be deleted from index {index!r}")
+    elif as_json:
         print_json({"index": index, "deleted": deleted})
-    elif not explain:
+    else:
         typer.echo(f"{_documents(deleted)} deleted from index {index!r}")
 
 

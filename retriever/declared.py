@@ -28,7 +28,7 @@ from fields.errors import InvalidInput
 from fields.kinds import FIELD_KINDS, Field, Vector
 from retriever.client import Retriever
 from retriever.errors import IndexMissing, ServerError
-from retriever.operations.index import search_engine, stored_schema
+from retriever.operations.index import check_place, search_engine, stored_schema
 from retriever.schema import Schema
 
 T = TypeVar("T")
@@ -56,6 +56,7 @@ def live_schema(unknown: Retriever) -> Schema:
 
     Raises IndexMissing, ServerError.
     """
+    unknown._run("check_place", check_place(unknown._live))
     try:
         return unknown._run("stored_schema", stored_schema(unknown._live.schema.name))
     except IndexMissing:

@@ -124,7 +124,7 @@ def evaluate(
     """Measure how well an index or a memory answers golden queries. Changes nothing.
 
     Asks each query in several ways, with and without a reranker, and writes
-    eval_report_<date> as .md, .json and .html. Failed queries count 0.
+    eval_report_DATE as .md, .json and .html. Failed queries count 0.
     """
     if sum(each is not None for each in (index, schema_file, namespace)) != 1:
         raise typer.BadParameter("one of them is needed, and one only", param_hint="--index / --schema / --namespace")

@@ -37,7 +37,7 @@ from retriever.memory.named import embedder_named
 from retriever.memory.namespaces import check_there, namespaces
 from retriever.memory.policy import DAY_S, KNOWLEDGE_TYPES, Policy, age_s
 from retriever.memory.store import MemoryStore, home
-from retriever.operations.index import WAIT_S
+from retriever.operations.index import WAIT_S, check_place
 from retriever.schema import Schema
 from retriever.screen import asker, bare_table, plain, print_facts, print_json, progress, say, table_console
 
@@ -144,6 +144,7 @@ def existing(url: str | None, namespace: str, *, cluster: bool) -> Iterator[str]
     Names(namespace)  # InvalidInput before any server is asked
     with _address(url, cluster) as address:
         with Retriever.connect(address, Schema("namespaces"), cluster=cluster) as server:
+            server._run("check_place", check_place(server._live))
             server._run("memory.namespaces", check_there(namespace))
         yield address
 
@@ -524,19 +525,30 @@ def erase(
 ) -> None:
     """Delete all of a user, agent or session for good, from the archive too.
 
-    Asks first; in a pipe it needs --yes. A line of the archive that cannot be
-    read stays, since it may be anybody's, is said, and ends with 1.
+    Of this namespace and this archive. Asks first; in a pipe it needs --yes. Where
+    nothing was there it ends with 1. So does a line of the archive that cannot be
+    read: it may be anybody's, and stays.
     """
-    ask = asker(silent=yes)
+    scope = {"user": place.user, "agent": place.agent, "session": place.session}
+    said = [f"{name} {value!r}" for name, value in scope.items() if value is not None]
+    if bool(said) == everything:
+        raise typer.BadParameter("one of them is needed", param_hint="--user, --agent, --session / --everything")
+    ask, whose = asker(silent=yes), plain(f"{', '.join(said) or 'everybody'} in namespace {place.namespace!r}")
     with place.open() as store:
-        ask("Erase all that there is, for good?" if everything else "Erase this memory, for good?")
+        archive = store.archive
+        ask(
+            f"Erase the {_chunks(store.stats().chunks)} of {whose}, and their lines of {plain(str(archive))}, for good?"
+        )
         gone = store.erase(everything=everything)
     if as_json:
-        print_json(asdict(gone))
+        print_json({**asdict(gone), "archive": str(archive)})
     else:
-        typer.echo(f"{_chunks(gone.chunks)} erased, and {gone.archived} of the archive")
-        _say_some([f"the archive's {line}" for line in gone.unread])
-    if gone.unread:
+        absent = "" if archive.exists() else ", which is not there"
+        typer.echo(f"{_chunks(gone.chunks)} erased, and {gone.archived} of the archive {plain(str(archive))}{absent}")
+        _say_some([f"{archive} {line}; it may be anybody's, and stays" for line in gone.unread])
+        if not (gone.chunks or gone.archived):
+            say(f"nothing was there of {whose}")
+    if gone.unread or not (gone.chunks or gone.archived):
         raise typer.Exit(1)
 
 

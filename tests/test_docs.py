@@ -269,10 +269,10 @@ def test_a_docstring_is_laid_out(monkeypatch):
     monkeypatch.setitem(sys.modules, "griffe", SimpleNamespace(Extension=object))  # mkdocs brings it
     laid_out = runpy.run_path(str(FOLDER / "mkdocs" / "docstrings.py"))["laid_out"]
     text = (
-        "What it does.\n\nMore of it:\nk: how many,\n    1 to 10.\nm (16), n: two numbers.\nother: prose.\n"
+        "What it does.\n\nMore of it:\nk: how many,\n    1 to 10. And\nmore.\nm (16), n: two numbers.\nother: prose.\n"
         "Raises.\n\n>>> f(1)\n2\n\nSource: a paper."
     )
     assert laid_out(text, {"k", "m", "n"}) == (
-        "What it does.\n\nMore of it:\n\n- **k**: how many,\n  1 to 10.\n- **m (16), n**: two numbers.\n\n"
+        "What it does.\n\nMore of it:\n\n- **k**: how many,\n  1 to 10. And\n  more.\n- **m (16), n**: two numbers.\n\n"
         "other: prose.\nRaises.\n\n\n```pycon\n>>> f(1)\n2\n```\n\nSource: a paper."
     )

@@ -1,7 +1,8 @@
 """An extension of griffe, which reads docstrings for the reference page.
 
-Our docstrings tell of an argument in a line that begins with its name, ``k: 1 to 10,000``, and go on in deeper lines.
-Markdown would run such lines together, so each becomes an item of a list; examples become blocks of code.
+Our docstrings tell of an argument in a line that begins with its name, ``k: 1 to 10,000``, and go on in deeper lines,
+or in the middle of a sentence. Markdown would run such lines together, so each becomes an item of a list; examples become
+blocks of code.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ def laid_out(text: str, names: set[str]) -> str:
     """A docstring in Markdown.
 
     names: of arguments and attributes. A line that begins with one of them and a colon is an item, and goes on in the
-    lines that are deeper; ``>>>`` begins an example, a blank line ends it.
+    lines that are deeper or begin with a small letter; ``>>>`` begins an example, a blank line ends it.
     """
     lines: list[str] = []
     kind = "prose"
@@ -32,7 +33,7 @@ def laid_out(text: str, names: set[str]) -> str:
         elif found and set(re.findall(r"\w+", found["names"])) & names:
             lines += [*([""] if kind == "prose" else []), f"- **{found['names']}**: {line[found.end() :]}"]
             kind = "list"
-        elif kind == "list" and line[:1].isspace():
+        elif kind == "list" and (line[:1].isspace() or (line[:1].islower() and not found)):
             lines.append(f"  {line.strip()}")
         else:
             lines += ["```"] if kind == "example" else [""] if kind == "list" else []

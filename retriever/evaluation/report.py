@@ -180,7 +180,7 @@ class Report:
         return page(self)
 
     def write(self, folder: str | Path = ".") -> tuple[Path, Path, Path]:
-        """Write eval_report_<date>.md, .json and .html; a second report of a day is numbered. The three paths."""
+        """Write ``eval_report_DATE.md``, ``.json`` and ``.html``; a day's second one is numbered. The three paths."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         stem, number = f"eval_report_{self.when[:10]}", 1

@@ -195,26 +195,28 @@ class Archive:
                     yield _entry(line, line_number)
 
     def remove(self, gone: Callable[[Archived], bool]) -> tuple[int, list[Damage]]:
-        """Take out the entries that are ``gone``; how many lines there were, and those that cannot be read, which stay.
+        """Take out the entries that are ``gone``; how many there were, and the lines that cannot be read, which stay.
 
-        A file is written anew beside it and then put in its place, so that one of the two is whole at any moment.
+        Lines are numbered as they then are. A file is written anew beside it and then put in its place, so that one of
+        the two is whole at any moment.
         Raises InvalidInput for a path that is no plain file; OSError, with the path, when the disk does not take it.
         """
         path = Path(os.path.realpath(self.path))
         if not path.exists():
             return 0, []
-        removed, damaged = 0, list[Damage]()
+        removed, kept, damaged = 0, 0, list[Damage]()
         try:
             with _locked_for_writing(path) as file, _replacing(path, os.fstat(file)) as (anew, replace):
                 with open(path, "rb") as lines:
-                    for line_number, line in enumerate(lines, 1):
-                        entry = _entry(line, line_number) if line.strip() else None
-                        if isinstance(entry, Damage):
-                            damaged.append(entry)
+                    for line in lines:
+                        entry = _entry(line, kept + 1) if line.strip() else None
                         if isinstance(entry, Archived) and gone(entry):
                             removed += 1
-                        else:
-                            anew.write(line)
+                            continue
+                        if isinstance(entry, Damage):
+                            damaged.append(entry)
+                        kept += 1
+                        anew.write(line)
                 if removed:
                     replace()
         except OSError as error:

@@ -139,6 +139,8 @@ def load(
     except InvalidInput:
         if roots is not None:
             roots.check(name)  # of a file elsewhere that is what is wrong: no other kind would help
+        if os.path.isdir(name):
+            raise InvalidInput(f"{name}: is a directory; name the files in it") from None
         raise
     data = _bytes_of(name, max_bytes, roots)
     if kind == "pdf":

@@ -482,6 +482,7 @@ def wait(live: Live, timeout_s: float) -> Plan[bool]:
 
 def describe(live: Live) -> Plan[IndexReport]:
     """What the live index is. Read only."""
+    yield from check_place(live)
     server = yield from probe(live)
     stored, info = yield from ask_all((_metadata_command(live.schema), info_command(live.schema.name)))
     _check_metadata(live.schema, stored)

@@ -370,7 +370,7 @@ def test_the_text_of_a_number_is_the_number(value):
         ({"n": {"in": "12"}}, "a list of numbers"),
         ({"n": {"in": 5}}, "a list of numbers"),
         ({"t": {}}, "no operator"),
-        ({"typo": "x"}, "unknown field 'typo'; declared: t"),
+        ({"typo": "x"}, "unknown field 'typo'; those are t"),
         ({5: "x"}, "unknown field 5"),
         ({"OR": [{"t": "a"}]}, "unknown field"),
         ({"title": "x"}, "a TEXT field cannot be filtered"),

@@ -450,6 +450,7 @@ def test_explain_for_people(url, name, tmp_path):
     shown = run("delete", "--filter", '{"year": 2021}', "--index", name, "--explain", url=url).stdout
     assert len(re.findall(r"^sent      HMGET ", shown, re.MULTILINE)) == 1
     assert re.search(r"^ {10}and \d+ more like it, for other keys$", shown, re.MULTILINE)
+    assert shown.endswith(f"\n7 documents would be deleted from index '{name}'\n")
     assert "not sent  FT.DROPINDEX" in run("drop", "--index", name, "--explain", url=url).stdout
 
 

@@ -474,22 +474,24 @@ def test_a_damaged_archive(memory, old, archive):
     assert done.stderr.startswith("retriever: the archive's line 3: ")
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_erase(memory, two, archive):
-    """It asks, and in a pipe wants --yes; whose memory it is has to be said, and goes from the archive too."""
+    """It asks, and in a pipe wants --yes; whose it is has to be said, and it goes from the archive that is named."""
     assert memory("ingest", "-", "--user", "ann", input="Ann sails.").returncode == 0
     assert memory("erase", "--user", "ann").returncode == 2
-    refused = memory("erase", "--yes")
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert "user" in refused.stderr
-    assert memory("erase", "--user", "ann", "--yes").stdout == "1 chunk erased, and 0 of the archive\n"
+    for wrong in (("--yes",), ("--user", "ann", "--everything", "--yes")):
+        assert memory("erase", *wrong).returncode == 2
+    done = memory("erase", "--user", "Ann", "--yes")
+    assert (done.returncode, "nothing was there of user 'Ann'" in done.stderr) == (1, True)
+    done = memory("erase", "--user", "ann", "--yes")
+    assert done.stdout == f"1 chunk erased, and 0 of the archive {archive}, which is not there\n"
     archive.write_text("{broken\n")
     done = memory("erase", "--everything", "--yes")
-    assert (done.returncode, done.stdout) == (1, "2 chunks erased, and 0 of the archive\n")
-    assert "the archive's line 1: not JSON" in done.stderr
+    assert (done.returncode, done.stdout) == (1, f"2 chunks erased, and 0 of the archive {archive}\n")
+    assert f"{archive} line 1: not JSON" in done.stderr
     assert rows(memory("erase", "--everything", "-y", "--json"), code=1)[0]["chunks"] == 0
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("command", ["forget", "delete"])
 @pytest.mark.parametrize(("typed", "code", "left"), [(b"n\n", 1, 3), (b"y\n", 0, 1)])
 def test_asking_in_a_terminal(url, namespace, store, old, archive, command, typed, code, left):
@@ -633,7 +635,7 @@ def test_a_value_that_cannot_be_used(memory, store, args, said):
         *(
             ("redate", "d", "--clear"),
             ("delete", "d", "-y"),
-            ("erase", "-y"),
+            ("erase", "--everything", "-y"),
             ("forget",),
             ("update-index",),
             ("rebuild-index",),

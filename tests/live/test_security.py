@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -32,10 +33,12 @@ from retriever import (
     PermissionDenied,
     Retriever,
     Schema,
+    ServerError,
     Tag,
     UpsertReport,
     Vector,
 )
+from retriever.memory import MemoryStore, Note
 from tests.clients import Shell, closed
 from tests.fakes import DIMS, Embedder, document
 from tests.tls import Authority, TlsProxy, encrypted_key
@@ -455,6 +458,81 @@ def test_who_may_create_may_read(server, admin, theirs):
             assert client.execute_command("FT.SEARCH", "mine", "@t:{private}")[1] == b"theirs:1"
         finally:
             client.execute_command("FT.DROPINDEX", "mine")
+
+
+(MEMORY,) = re.findall(
+    r"^```text\n# a memory.*?\n(ACL .*?)\n^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+)
+MEMORY_COMMANDS = [word for word in MEMORY.split() if word.startswith("+")]
+
+
+def remember(url, archive):
+    """Everything that a store of memory can do."""
+    models = [Embedder(name="one", dims=DIMS), Embedder(width=8, name="two", dims=8)]
+    open_ = partial(MemoryStore.open, url, namespace="notes", archive=archive)
+    with open_(embed=models[0]) as store:
+        notes = [Note("one", "s"), Note("old", "t", metadata={"importance": 0.1, "tags": ["x"]})]
+        first, second = (each.doc_id for each in store.ingest(notes).sources)
+        for text in ("one two", "one two"):
+            store.ingest(Note(text, "s"))
+        assert not store.ingest(Note("soon gone", "e"), ttl_s=1000).failed
+        store.ingest(Note("waiting", "p"), update_index=False)
+        store.update_index(stale=True)
+        assert store.search("one", k=3, memory_rerank=True).complete
+        assert store.context("one", 100).chunks
+        assert store.find_by_tag("x")
+        store.set_chunk_tags(first, 0, tags=["y"])
+        store.redate(first, "2024-01-01")
+        assert store.index_health().ok
+        assert (store.stats().chunks, store.find_near_duplicates()) == (4, [])
+        (gone,) = store.forget(dry_run=False)
+        assert store.restore(gone.chunk.id).restored
+        assert store.delete_chunks(gone.chunk.id) == 1
+        store.delete_document(second)
+    with open_(embed=models[1]) as store:
+        assert store.rebuild_index().embedded == 3
+        assert store.drop_other_generations() == 1
+    with open_(embed=models[1]) as store:
+        assert store.erase(everything=True).chunks == 3
+
+
+@pytest.fixture
+def notes(admin):
+    """Removes the namespace ``notes`` and its user."""
+    yield
+    for index in admin.execute_command("FT._LIST"):
+        if index.startswith(b"{memory.notes}"):
+            admin.execute_command("FT.DROPINDEX", index)
+    for key in admin.scan_iter("{memory.*"):
+        admin.unlink(key)
+    admin.execute_command("ACL", "DELUSER", "notes-agent")
+
+
+@pytest.mark.usefixtures("notes")
+def test_the_rule_of_a_memory_is_enough_and_reaches_no_other(server, admin, tmp_path):
+    """All of a store works, and another namespace's index and keys are refused."""
+    with MemoryStore.open(server, namespace="notes2", embed=Embedder(), archive=tmp_path / "b") as other:
+        other.ingest(Note("theirs", "s"))
+        admin.execute_command(*MEMORY.split())
+        remember(as_user(server, "notes-agent"), tmp_path / "a")
+        with pytest.raises(PermissionDenied):
+            MemoryStore.open(
+                as_user(server, "notes-agent"), namespace="notes2", embed=Embedder(), archive=tmp_path / "b"
+            )
+        with valkey.Valkey.from_url(as_user(server, "notes-agent")) as client:
+            for key in admin.scan_iter("{memory.notes2}*"):
+                with pytest.raises(ERRORS.NoPermissionError):
+                    client.hgetall(key)
+        admin.execute_command("FT.DROPINDEX", other._memory.live.schema.name)
+
+
+@pytest.mark.usefixtures("notes")
+@pytest.mark.parametrize("command", MEMORY_COMMANDS)
+def test_every_command_of_a_memory_s_rule_is_needed(server, admin, tmp_path, command):
+    """Without any of them something of a store is refused."""
+    admin.execute_command(*(word for word in MEMORY.split() if word != command))
+    with pytest.raises((PermissionDenied, ServerError, AssertionError)):
+        remember(as_user(server, "notes-agent"), tmp_path / "a")
 
 
 async def test_an_owner_passes_over_what_he_may_not_look_at(connect, server, admin, theirs, caplog):
