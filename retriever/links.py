@@ -30,7 +30,7 @@ from urllib.parse import parse_qs, urlsplit
 from fields.errors import InvalidInput
 from retriever.embedders import is_async
 from retriever.errors import is_lost_connection, is_refusal
-from retriever.plans import Ahead, Command, Node
+from retriever.plans import Ahead, Arg, Command, Node
 from retriever.queries import check_seconds
 
 ANYWHERE: tuple[Node | None, ...] = (None,)  # the primaries of a server that is no cluster
@@ -317,9 +317,12 @@ def _pieces(count: int, ahead: Ahead | None) -> list[tuple[int, int]]:
 
 
 def _packed(connection: Any, commands: Sequence[Command[Any]]) -> bytes:
-    if len(commands) == 1:
-        return b"".join(connection.pack_command(*commands[0].args))
-    return b"".join([part for command in commands for part in connection.pack_command(*command.args)])
+    return b"".join([part for command in commands for part in connection.pack_command(*_words(command.args))])
+
+
+def _words(args: Sequence[Arg]) -> list[str | bytes]:
+    """Arguments as text: of a number libvalkey 4.2 makes it itself, and ends the process if Ctrl-C comes meanwhile."""
+    return [arg if type(arg) is bytes or type(arg) is str else str(arg) for arg in args]
 
 
 def _read(connection: Any, replies: list[Any], count: int) -> None:

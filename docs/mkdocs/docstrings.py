@@ -1,8 +1,8 @@
 """An extension of griffe, which reads docstrings for the reference page.
 
 Our docstrings tell of an argument in a line that begins with its name, ``k: 1 to 10,000``, and go on in deeper lines,
-or in the middle of a sentence. Markdown would run such lines together, so each becomes an item of a list; examples become
-blocks of code.
+or in the middle of a sentence. Markdown would run such lines together, so each becomes an item of a list; examples
+become blocks of code.
 """
 
 from __future__ import annotations

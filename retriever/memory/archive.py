@@ -15,7 +15,6 @@ import json
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,9 +200,10 @@ class Archive:
         the two is whole at any moment.
         Raises InvalidInput for a path that is no plain file; OSError, with the path, when the disk does not take it.
         """
+        first = list(self.entries()) if self.path.exists() else []
+        if not any(isinstance(entry, Archived) and gone(entry) for entry in first):
+            return 0, [entry for entry in first if isinstance(entry, Damage)]
         path = Path(os.path.realpath(self.path))
-        if not path.exists():
-            return 0, []
         removed, kept, damaged = 0, 0, list[Damage]()
         try:
             with _locked_for_writing(path) as file, _replacing(path, os.fstat(file)) as (anew, replace):
@@ -217,8 +217,7 @@ class Archive:
                             damaged.append(entry)
                         kept += 1
                         anew.write(line)
-                if removed:
-                    replace()
+                replace()
         except OSError as error:
             raise OSError(
                 error.errno, f"the archive cannot be written anew, and is as it was: {error.strerror}", str(self.path)
@@ -257,22 +256,30 @@ def _locked_for_writing(path: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _replacing(path: Path, like: os.stat_result) -> Iterator[tuple[BinaryIO, Callable[[], None]]]:
-    """A file beside the path, and what puts it in its place; without that it is gone again."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    with os.fdopen(descriptor, "wb") as anew:
+    """A file beside the path, and what puts it in its place; without that it is gone again.
+
+    Of one name, for whoever holds the lock: so the next one takes away what a killed process left.
+    """
+    beside = path.with_name(f".{path.name}.anew")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(beside)
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as anew:
 
         def replace() -> None:
             anew.flush()
+            made = os.fstat(anew.fileno())
+            if (made.st_uid, made.st_gid) != (like.st_uid, like.st_gid):
+                os.fchown(anew.fileno(), like.st_uid, like.st_gid)  # whose it was must be able to go on
             os.fchmod(anew.fileno(), stat.S_IMODE(like.st_mode))
             os.fsync(anew.fileno())
-            os.replace(name, path)
+            os.replace(beside, path)
             _sync_folder(path.parent)
 
         try:
             yield anew, replace
         finally:
             with contextlib.suppress(FileNotFoundError):  # it has another name
-                os.unlink(name)
+                os.unlink(beside)
 
 
 def _check_plain(found: os.stat_result, path: Path) -> None:

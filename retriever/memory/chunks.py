@@ -62,6 +62,9 @@ OURS = frozenset(each.name for each in FIELDS)
 SETTABLE = frozenset({"tags", "knowledge_type", "importance", "source_date", "speaker", "content_type"})
 
 
+SCOPES = ("user", "agent", "session")
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Whose memory it is. A part that is None is not looked at."""
@@ -78,8 +81,8 @@ class Scope:
     @property
     def fields(self) -> dict[str, str]:
         """The parts that are set, as fields of a chunk."""
-        parts = {"user": self.user, "agent": self.agent, "session": self.session}
-        return {name: value for name, value in parts.items() if value is not None}
+        parts = ((name, getattr(self, name)) for name in SCOPES)
+        return {name: value for name, value in parts if value is not None}
 
     def holds(self, found: Mapping[str, Any]) -> bool:
         """Whether what has these fields is within it: beside ``Memory.filter`` the rule that keeps users apart."""
@@ -209,6 +212,13 @@ def chunk_id(doc_id: str, revision: str, index: int) -> str:
     return f"{doc_id}/{revision}/{index}"
 
 
+def is_chunk_id(id: str) -> bool:
+    """Whether it could be the id of a chunk: another program may keep hashes under the prefix."""
+    document, _, rest = id.partition("/")
+    revision, _, index = rest.partition("/")
+    return bool(document and revision) and index.isdecimal() and "\ufffd" not in id
+
+
 def revision_of(id: str) -> str:
     """The revision of its document that a chunk belongs to, which its own is only until something of it is set."""
     return id.split("/")[1]
@@ -257,12 +267,13 @@ def indexed_text(document: Document) -> str:
 
 
 def document_id(source: str, scope: Scope) -> str:
-    """A document's id: a readable slug of its source and 8 hex digits that tell it from any other.
+    """A document's id: a readable slug of its source and 8 hex digits that tell it from any other; 24 within a scope.
 
     The same for the same source and scope, whatever the content; another for another user's same source.
     """
     identity = json.dumps([source, scope.fields], sort_keys=True)  # quotes, so that no source spells another's scope
-    digest = hashlib.blake2b(identity.encode(), digest_size=4).hexdigest()
+    # 100,000 users, each with a source of the same name, meet within 32 bits; two sources of one name do not occur.
+    digest = hashlib.blake2b(identity.encode(), digest_size=12 if scope.fields else 4).hexdigest()
     plain = unicodedata.normalize("NFKD", source).encode("ascii", "ignore").decode()
     slug = re.sub(r"[^a-z0-9]+", "-", plain.rstrip("/").rpartition("/")[2].lower()).strip("-")[:40].strip("-")
     return f"{slug or 'document'}-{digest}"

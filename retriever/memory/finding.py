@@ -15,12 +15,14 @@ from fields.names import stamp_field, utf8
 from retriever.fusion import Fusion
 from retriever.memory.archive import Archive
 from retriever.memory.chunks import (
+    SCOPES,
     Chunk,
     Names,
     Scope,
     check_tags,
     chunk_id,
     chunk_of,
+    is_chunk_id,
     tags_filter,
 )
 from retriever.memory.policy import Policy
@@ -81,9 +83,10 @@ def matching(memory: Memory, *filters: Filter | None, limit: int = _FOUND) -> Pl
         )
         if rows.total <= limit or limit < _FOUND:
             prefix = len(live.schema.prefix.encode())
-            return sorted((key[prefix:].decode() for key, _ in rows.rows), key=_place)
+            found = {key[prefix:].decode(errors="replace") for key, _ in rows.rows}
+            return sorted(filter(is_chunk_id, found), key=_place)
     found = yield from read.matching_ids(live, whole)
-    return sorted(found, key=_place)[: limit if limit < _FOUND else None]
+    return sorted(filter(is_chunk_id, found), key=_place)[: limit if limit < _FOUND else None]
 
 
 def _place(id: str) -> tuple[str, str, int]:
@@ -180,7 +183,7 @@ def walk(memory: Memory) -> Plan[list[Chunk]]:
     steps = yield from read.start_walk()
     while steps.nodes:
         page = yield from read.page(memory.live, steps, whole, 1000)
-        fresh = [document for document in page if document.id not in seen and document.fields.get("doc_id")]
+        fresh = [each for each in page if each.id not in seen and is_chunk_id(each.id) and each.fields.get("doc_id")]
         seen.update(document.id for document in fresh)
         counted = yield from counters(memory, [document.id for document in fresh])
         chunks += [chunk_of(document, *each) for document, each in zip(fresh, counted, strict=True)]
@@ -189,7 +192,7 @@ def walk(memory: Memory) -> Plan[list[Chunk]]:
 
 def in_scope(memory: Memory, chunk: Chunk) -> bool:
     """Whether a chunk belongs to whom the store is opened for."""
-    return memory.scope.holds({"user": chunk.user, "agent": chunk.agent, "session": chunk.session})
+    return memory.scope.holds({name: getattr(chunk, name) for name in SCOPES})
 
 
 def documents_of_scope(memory: Memory) -> Plan[dict[str, dict[str, str]]]:

@@ -20,6 +20,7 @@ from retriever.documents import Document
 from retriever.errors import ServerError
 from retriever.memory.chunks import (
     OURS,
+    SCOPES,
     check_importance,
     check_knowledge_type,
     check_tags,
@@ -29,7 +30,7 @@ from retriever.memory.chunks import (
     iso,
     revision_of,
 )
-from retriever.memory.finding import Memory, ids_of, kept_ids, matching, optional
+from retriever.memory.finding import Memory, ids_of, kept_ids, matching
 from retriever.memory.loading import MAX_BYTES
 from retriever.memory.splitting import Piece
 from retriever.memory.writing import BATCH, remove, write_chunks
@@ -58,6 +59,13 @@ _COMMIT = (
     "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end "
     "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], ARGV[1], 1, unpack(ARGV, 3)) "
     "if ARGV[2] ~= '0' then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 1"
+)
+
+# ARGV: the mark. With the last of a document that was never written it goes too.
+_UNMARK = (
+    "redis.call('HDEL', KEYS[1], ARGV[1]) for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do "
+    f"if name == 'revision' or string.sub(name, 1, {len(MARK)}) == '{MARK}' then return 0 end end "
+    "redis.call('DEL', KEYS[1]) return 0"
 )
 
 
@@ -257,7 +265,8 @@ def _ingest(
     key = memory.names.document(doc_id)
     for _ in range(_ATTEMPTS):
         stored = yield from ask_one(Command(("HGETALL", key), text_map, key))
-        if stored.get("key", material.key) != material.key:
+        theirs = any(stored.get(name) != memory.scope.fields.get(name) for name in SCOPES) and "revision" in stored
+        if stored.get("key", material.key) != material.key or theirs:
             raise InvalidInput(
                 f"its id {doc_id!r} is taken by {stored.get('source')!r}; give it a source_key of its own"
             )
@@ -285,7 +294,8 @@ def _ingest(
             status = "changed" if there else "new"
             return Ingested(material.source, status, doc_id, len(own), reason=healed, duplicate_of=twin)
         token = new_token()
-        yield from ask_one(Command(("HSET", key, MARK + token, 1), integer, key))
+        whose = [word for pair in memory.scope.fields.items() for word in pair]  # so that erasing finds it too
+        yield from ask_one(Command(("HSET", key, MARK + token, 1, *whose), integer, key))
         ids = [chunk_id(doc_id, token, at) for at in range(len(own))]
         documents = [
             Document(id, text, {**fields, "revision": token}, ttl_s=ttl_s)
@@ -302,7 +312,7 @@ def _ingest(
             # The old version stays the document's; what was written of the new one goes, if the server lets it.
             yield from remove(memory, ids)
             if not _unanswered(error):  # else what was sent may still arrive
-                yield from ask_one(Command(("HDEL", key, MARK + token), integer, key))
+                yield from ask_one(Command(("EVAL", _UNMARK, 1, key, MARK + token), integer, key))
             raise
         if committed:
             yield from remove(memory, (yield from _others(memory, doc_id, stored)))
@@ -453,11 +463,13 @@ def _lost(memory: Memory, doc_id: str, stored: Mapping[str, str]) -> Plan[int | 
     there = yield from read.exists(memory.live, ids)
     assert isinstance(there, list)
     key = memory.names.document(doc_id)
-    # Asked last: whoever replaces a document takes its chunks away only after it has the new revision.
-    revision = yield from ask_one(Command(("HGET", key, "revision"), optional, key))
-    if revision is None or revision.decode() != stored["revision"]:
+    # Asked last: whoever replaces a document takes its chunks away only after it has the new revision, and whoever
+    # forgets or deletes a chunk marks it at the latest when it goes.
+    after = yield from ask_one(Command(("HGETALL", key), text_map, key))
+    if after.get("revision") != stored["revision"]:
         return None
-    return there.count(False)
+    kept = set(kept_ids(doc_id, after))
+    return sum(id in kept and not exists for id, exists in zip(ids, there, strict=True))
 
 
 def _forgotten(doc_id: str, stored: Mapping[str, str]) -> str:

@@ -17,6 +17,7 @@ from retriever.documents import Document
 from retriever.memory.archive import Archived
 from retriever.memory.chunks import (
     OURS,
+    SCOPES,
     Chunk,
     check_importance,
     check_knowledge_type,
@@ -131,10 +132,12 @@ def delete_document(memory: Memory, doc_id: str) -> Plan[int]:
             raise
         stored = {}  # an ingest of it may have been killed before it had a version
     key = memory.names.document(doc_id)
+    marked = {} if stored else (yield from ask_one(Command(("HGETALL", key), text_map, key)))
+    ours = bool(stored) or not memory.scope.fields or (bool(marked) and memory.scope.holds(marked))
     deleted = 0
     while True:
         ids = [*ids_of(doc_id, stored), *(yield from matching(memory, Tag("doc_id") == doc_id))]
-        if not stored and memory.scope.fields and not ids:
+        if not (ours or ids):
             return 0  # nothing tells that it is of this scope
         deleted += yield from remove(memory, list(dict.fromkeys(ids)))
         revision = stored.get("revision", "")
@@ -233,8 +236,13 @@ def erase(memory: Memory, *, everything: bool) -> Plan[Erased]:
     erased = 0
     for doc_id in (yield from documents_of_scope(memory)):
         erased += yield from delete_document(memory, doc_id)
-    # Of ingests that were killed, no document may tell.
-    erased += yield from remove(memory, [chunk.id for chunk in (yield from walk(memory))])
+    # Ingested meanwhile, or left by a killed ingest. With its document each, whose running writers then begin again:
+    # chunks that were taken from them alone would leave a document without.
+    for doc_id in {chunk.doc_id: None for chunk in (yield from walk(memory))}:
+        erased += yield from delete_document(memory, doc_id)
+    if everything:  # the counters of chunks that expired
+        for key in (memory.names.uses, memory.names.used):
+            yield from ask_one(Command(("DEL", key), integer, key))
     archived, unread = yield Call(memory.archive.remove, (partial(_is_ours, memory),))
     return Erased(erased, archived, tuple(map(str, unread)))
 
@@ -386,7 +394,7 @@ def _revive_document(memory: Memory, entry: Archived, stored: Mapping[str, str],
         source = str(entry.metadata.get("source") or entry.doc_id)
         # Not its key, which may be no source; and whose it was, which the scope of who restores it need not say.
         fields |= {"source": source, "created_at": repr(_document_of(memory, entry).fields["created_at"])}
-        fields |= {name: str(entry.metadata[name]) for name in ("user", "agent", "session") if entry.metadata.get(name)}
+        fields |= {name: str(entry.metadata[name]) for name in SCOPES if entry.metadata.get(name)}
     words = [word for pair in fields.items() for word in pair]
     yield from ask_one(Command(("HSET", key, *words), integer, key))
 

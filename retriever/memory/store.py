@@ -326,8 +326,9 @@ class MemoryStore:
 
         For whoever asks to be forgotten: open the store with ``user=`` and call it. everything: of a store that is
         opened without user, agent and session, the whole namespace; the empty index stays.
-        What is ingested meanwhile may stay. Raises InvalidInput unless exactly one of the two is said, OSError for an
-        archive that cannot be written anew (all else is then gone, and a second call does the rest).
+        What is ingested, forgotten or restored meanwhile may stay: call it again.
+        Raises InvalidInput unless exactly one of the two is said, OSError for an archive that cannot be written anew
+        (all else is then gone, and a second call does the rest).
         """
         return self._run("erase", keeping.erase(self._memory, everything=everything))
 

@@ -480,6 +480,16 @@ def wait(live: Live, timeout_s: float) -> Plan[bool]:
         pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
+def still_filling(live: Live) -> Plan[bool]:
+    """Whether the engine still fills the index, which it did when it was last asked; as far as this user may ask."""
+    try:
+        info = yield from whole_index(live)
+    except PermissionDenied:
+        return live.filling
+    live.filling = info.indexing
+    return live.filling
+
+
 def describe(live: Live) -> Plan[IndexReport]:
     """What the live index is. Read only."""
     yield from check_place(live)

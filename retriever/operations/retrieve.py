@@ -25,7 +25,7 @@ from fields.vectors import embedding_matrix, vector_bytes, vector_from_bytes
 from retriever.documents import FusedHit, Hits
 from retriever.errors import NotSupported, ServerError
 from retriever.fusion import CHANNELS, Append, Fused, Fusion, Linear, Rrf, as_fusion, fuse, mmr, summed
-from retriever.operations.index import Live, check_place, check_size, dims_of, known_schema
+from retriever.operations.index import Live, check_place, check_size, dims_of, known_schema, still_filling
 from retriever.operations.search import Shape, each_alone, field_names, reranker_of, returned_names, shape
 from retriever.operations.words import MAX_TERMS, Ranked, Words, text_engine, words
 from retriever.plans import Ahead, Ask, Call, Command, Embed, Plan, ask_all, parsed, together
@@ -45,6 +45,8 @@ from retriever.rerankers import Reranker, ranked
 from retriever.schema import Schema
 
 MAX_TEXTS = 16  # that an expansion may add; arbitrary
+# Where more rows are ranked while the server works, the time for that would pass for the server's, and for a time-out.
+_DEEPEST_AHEAD = 1000
 
 Expansion = Callable[[str], Iterable[str]]
 
@@ -148,7 +150,7 @@ def retrieve(
     appends = isinstance(asked.fusion, Append) and legs[0].near is not None
     kept: frozenset[str] = frozenset().union(*(leg.also for leg in legs))
     hits = yield from _refined(found, text, asked, kept, appends=appends)
-    if live.filling:
+    if live.filling and (yield from still_filling(live)):
         answer.lost("the index is still being filled")
     return Hits(hits, complete=not answer.partial, reasons=tuple(answer.reasons), stats=answer.stats)
 
@@ -443,7 +445,8 @@ def _search(live: Live, legs: Sequence[_Leg], asked: _Asked, answer: _Answer) ->
     # an index of 50,000. What is prepared in between gives the server time to begin: of commands that come as one it
     # answers none before the last.
     ahead = Ahead(words_first, prepare, read)
-    replies, seconds = yield Ask(commands, ahead if 0 < words_first < len(commands) else None)
+    overlaps = 0 < words_first < len(commands) and asked.depth <= _DEEPEST_AHEAD
+    replies, seconds = yield Ask(commands, ahead if overlaps else None)
     if not rankings:
         read(replies[:words_first])
     answer.stats["search_ms"] = 1000 * seconds

@@ -23,7 +23,7 @@ from fields.vectors import embedding_matrix, vector_bytes, vector_from_bytes
 from retriever.documents import H, Hit, Hits
 from retriever.engines import LEAST_QUERY_BYTES
 from retriever.errors import ReplyError
-from retriever.operations.index import Live, check_place, check_size, dims_of, known_schema
+from retriever.operations.index import Live, check_place, check_size, dims_of, known_schema, still_filling
 from retriever.plans import Ask, Call, Command, Embed, Plan, parsed, together
 from retriever.queries import (
     MAX_K,
@@ -113,7 +113,7 @@ def query(
     if seconds * 1000 >= asked.timeout_ms:
         # Neither engine says in RESP2 that it stopped early.
         reasons += (f"the engine took {seconds * 1000:.0f} ms of its {asked.timeout_ms} and may have stopped early",)
-    if live.filling:
+    if live.filling and (yield from still_filling(live)):
         reasons += ("the index is still being filled",)
     return Hits(hits if len(hits) <= k else hits[:k], complete=not reasons, reasons=reasons, stats=stats)
 

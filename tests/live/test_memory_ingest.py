@@ -15,6 +15,7 @@ import valkey
 
 from retriever import InvalidInput, Numeric, Stored, Tag, Vector
 from retriever.memory import keeping
+from retriever.memory.chunks import Scope, document_id
 from retriever.memory.materials import sources_of
 from retriever.memory.sources import RULES
 from retriever.memory.store import MemoryStore, Note, _ingest_plan
@@ -429,6 +430,33 @@ def test_a_writer_killed_before_any_step(memory, monkeypatch, then):
         if left[-1].done:
             break
     assert 10 < step < 39
+
+
+async def test_users_whose_documents_would_have_one_id(remember, monkeypatch):
+    """Ids within a scope have 96 bits; should two meet all the same, the second is refused and the first stays."""
+    assert len(document_id("notes.md", Scope("ann")).rpartition("-")[2]) == 24
+    monkeypatch.setattr("retriever.memory.ingesting.document_id", lambda source, scope: "notes-1")
+    anns, bobs = await remember(user="ann"), await remember(user="bob")
+    await anns.ingest(note("of ann", "notes.md"))
+    report = await bobs.ingest(note("of bob", "notes.md"))
+    assert "is taken" in report.failed[0].reason
+    assert [chunk.content for chunk in (await anns.search("ann", k=9)).chunks] == ["of ann"]
+
+
+def test_what_is_deleted_meanwhile_is_not_lost(memory):
+    """A chunk that somebody deletes while its source is ingested unchanged does not come back."""
+    memory.ingest(Note(LONG, "s"), split=lines)
+    gone = memory.search("ferry", k=1).chunks[0]
+    for step in range(1, 12):
+        same = Steps(memory, ingest_plan(memory, LONG)).take(step)
+        if same.done:
+            break
+        memory.delete_chunks(gone.id)
+        assert same.finish().sources[0].status == "skipped", step
+        memory.delete_document(gone.doc_id)
+        memory.ingest(Note(LONG, "s"), split=lines)
+        gone = memory.search("ferry", k=1).chunks[0]
+    assert step > 3
 
 
 def test_a_writer_that_lost_and_is_killed(memory, monkeypatch):

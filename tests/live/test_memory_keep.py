@@ -17,7 +17,7 @@ from retriever.memory import indexing, keeping
 from retriever.memory.archive import Archive
 from retriever.memory.keeping import CLEAR
 from retriever.memory.policy import Policy
-from retriever.memory.store import MemoryStore, Note
+from retriever.memory.store import MemoryStore, Note, _ingest_plan
 from tests.clients import Shell
 from tests.fakes import DIMS, Embedder
 from tests.memory_stores import DAY, Counted, Steps, chunk_ids, dump, keys, lines, memory_of, note
@@ -820,3 +820,72 @@ async def test_a_line_that_cannot_be_read_is_nobody_s(remember):
     assert (erased.archived, len(erased.unread)) == (1, 1)
     assert erased.unread[0].startswith("line 1: not JSON")
     assert remember.archive.read_text() == "{broken\n"
+
+
+def ingesting_of(store, text="one\ntwo", source="s"):
+    """The plan of an ingest."""
+    given = {
+        **dict.fromkeys("metadata source_key version tokens ttl_s on_source roots".split()),
+        "update_index": True,
+        "on_duplicate": "keep",
+        "split": lines,
+        "size": 512,
+        "dry_run": False,
+    }
+    return _ingest_plan(store._memory, sources=Note(text, source), **given)
+
+
+def test_an_ingest_beside_an_erasure_stays_whole_or_not_at_all(memory, url, raw, tmp_path):
+    """Whoever of the two is stopped at any step, no document is left without its chunks."""
+    with MemoryStore.open(
+        url, namespace=memory._memory.names.namespace, user="u", embed=Embedder(), archive=tmp_path / "a.jsonl"
+    ) as own:
+        for step in range(1, 30):
+            erasing = Steps(own, keeping.erase(own._memory, everything=False)).take(step)
+            own.ingest(Note("one\ntwo", "s"), split=lines)
+            erasing.finish()
+            assert own.index_health().ok, step
+            writing = Steps(own, ingesting_of(own, "three")).take(step)
+            own.erase()
+            writing.finish()
+            assert own.index_health().ok, step
+            assert {chunk.content for chunk in own.search("three", k=9).chunks} <= {"three"}
+            own.erase()
+            assert chunk_ids(raw, Shell(own)) == []
+
+
+def test_an_erasure_finds_what_a_killed_ingest_left(memory, url, raw, tmp_path):
+    """A writer that was killed before its first chunk has left the source's name, and it goes too."""
+    left = []
+    with MemoryStore.open(
+        url, namespace=memory._memory.names.namespace, user="u", embed=Embedder(), archive=tmp_path / "a.jsonl"
+    ) as own:
+        for step in range(1, 30):
+            left.append(Steps(own, ingesting_of(own)).take(step))
+            own.erase()
+            assert not [key for key in keys(raw, Shell(own)) if b"document:" in key], step
+            if left[-1].done:
+                break
+    assert 5 < step < 29
+
+
+async def test_the_counters_of_what_expired_go_with_everything(remember, raw):
+    """A whole namespace that is erased holds no count of chunks that are gone."""
+    store = await remember()
+    await store.ingest(note("one", "s"), ttl_s=0.05)
+    await store.search("one", k=1)
+    await asyncio.sleep(0.1)
+    await store.erase(everything=True)
+    assert [key for key in keys(raw, store) if key.endswith((b"|uses", b"|used"))] == []
+
+
+@pytest.mark.parametrize("key", [b"\xff", b"x", b"no/number/here"])
+async def test_hashes_of_other_programs_under_the_prefix(remember, raw, key):
+    """They are no chunks: passed over by health, an unchanged ingest and an erasure."""
+    store = await remember(user="u")
+    doc_id = (await store.ingest(note("one", "s"))).sources[0].doc_id
+    raw.hset(memory_of(store).names.prefix.encode() + key, mapping={"doc_id": doc_id, "user": "u"})
+    assert (await store.ingest(note("one", "s"))).sources[0].status == "skipped"
+    assert (await store.index_health()).chunks == 1
+    assert (await store.erase()).chunks == 1
+    assert raw.exists(memory_of(store).names.prefix.encode() + key)

@@ -590,3 +590,28 @@ def test_whoever_appends_meanwhile_loses_nothing(store):
     found, damaged = store.read()
     assert not damaged
     assert set(found) == {f"{who}-{at}" for who in "abc" for at in range(60)}
+
+
+def test_what_a_killed_process_left_goes_with_the_next(store):
+    """The file that it was writing, which held others' lines, has one name and is begun anew."""
+    store.append([archived("a"), archived("b")])
+    left = store.path.with_name(f".{store.path.name}.anew")
+    left.write_text("lines of others")
+    assert store.remove(lambda entry: entry.id == "a") == (1, [])
+    assert os.listdir(store.path.parent) == [store.path.name]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_the_archive_stays_its_owner_s(store):
+    """Who runs the service goes on appending after root took lines out."""
+    store.append([archived("a"), archived("b")])
+    os.chown(store.path, 65534, 65534)
+    store.remove(lambda entry: entry.id == "a")
+    assert (store.path.stat().st_uid, store.path.stat().st_gid) == (65534, 65534)
+
+
+def test_what_holds_nothing_of_it_need_not_be_writable(store, monkeypatch):
+    """A file without a line to take out is read and no more."""
+    store.append([archived("a")])
+    monkeypatch.setattr(module, "_locked_for_writing", None)
+    assert store.remove(lambda entry: entry.id == "b") == (0, [])

@@ -10,6 +10,7 @@ import types
 import weakref
 from collections import deque
 
+import numpy as np
 import pytest
 from valkey.exceptions import (
     AuthenticationError,
@@ -292,6 +293,20 @@ async def test_a_health_check_is_made_before_the_first_piece_only(link):
     """Its PING would otherwise read a reply that belongs to a command."""
     await link.send(*MANY)
     assert [checked for _, checked in link.pool.made[0].pieces] == [True] + [False] * 16
+
+
+async def test_numbers_are_packed_as_text(link, monkeypatch):
+    """libvalkey packs a number by calling back into Python, and ends the process if Ctrl-C comes in that moment."""
+    packed = []
+    real = Connection.pack_command
+
+    def pack(self, *args):
+        packed.extend(args)
+        return real(self, *args)
+
+    monkeypatch.setattr(Connection, "pack_command", pack)
+    await link.commands([Command(("A", 5, 0.1, b"x", np.float64(2.5), True), str)])
+    assert packed == ["A", "5", "0.1", b"x", "2.5", "True"]
 
 
 # --- what goes ahead ------------------------------------------------------------------------------

@@ -330,9 +330,17 @@ def test_an_answer_as_slow_as_its_timeout_counts_as_cut():
 def test_an_answer_that_is_not_whole_says_why():
     """A warning of the engine, an expired hit, and a backfill that this process saw are told, cases B55 and B67."""
     reply = {b"total_results": 1, b"results": [{b"id": b"ours:1"}], b"warning": [b"Timeout limit was reached"]}
-    hits, _ = play(ask(live(filling=True), vector=UNIT), [reply])
+    filling = [*INFO]
+    filling[filling.index(b"indexing") + 1] = 1
+    known = live(filling=True)
+    hits, _ = play(ask(known, vector=UNIT), [reply], [filling])
     assert not hits.complete
     assert [reason.split()[0] for reason in hits.reasons] == ["Timeout", "1", "the"]
+    hits, _ = play(ask(known, vector=UNIT), [reply], [ResponseError("NOPERM this user has no permissions")])
+    assert len(hits.reasons) == 3
+    hits, _ = play(ask(known, vector=UNIT), [reply], [INFO])
+    assert len(hits.reasons) == 2
+    assert not known.filling
 
 
 @pytest.mark.parametrize(

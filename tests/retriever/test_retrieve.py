@@ -49,6 +49,7 @@ class Server:
         self.replies = replies
         self.clock = clock
         self.trips = []
+        self.went_ahead = False
 
     @staticmethod
     def kind(command):
@@ -97,6 +98,7 @@ class Server:
                         self.trips.append([self.kind(command) for command in commands])
                         try:
                             answer = [self.answer(command) for command in commands], 0.001
+                            self.went_ahead |= ahead is not None
                             for _ in range(self.ahead if ahead else 0):
                                 ahead.prepare()
                                 ahead.read(answer[0][: ahead.first])
@@ -457,8 +459,21 @@ def test_a_filter_of_too_many_conditions(arguments):
 
 def test_an_index_that_is_being_filled():
     """What this process saw being filled may lack documents."""
-    hits = ask(Server(), live(filling=True), text="alpha", channels=["text"])
+    filling = [*INFO]
+    filling[filling.index(b"indexing") + 1] = 1
+    known = live(filling=True)
+    hits = ask(Server(**{"FT.INFO": lambda _: filling}), known, text="alpha", channels=["text"])
     assert (hits.complete, hits.reasons) == (False, ("the index is still being filled",))
+    assert ask(Server(), known, text="alpha", channels=["text"]).complete
+    assert not known.filling
+
+
+def test_a_deep_question_is_asked_at_once():
+    """Where ranking takes as long as a search it would pass for the server's time, and that for a time-out."""
+    for depth, ahead in ((1000, True), (1001, False)):
+        server = Server()
+        ask(server, live(), text="alpha", vector=EAST, depth=depth)
+        assert (server.trips[-2], server.went_ahead) == (["words", "knn"], ahead)
 
 
 def test_a_winner_without_the_fields_is_there():
