@@ -27,12 +27,14 @@ from fields.analysis import Analysis
 from fields.errors import InvalidInput
 from fields.kinds import FIELD_KINDS, Field, Vector
 from retriever.client import Retriever
-from retriever.errors import IndexMissing, ServerError
-from retriever.operations.index import check_place, search_engine, stored_schema
+from retriever.errors import IndexMissing, PermissionDenied, ServerError
+from retriever.operations.index import INDEX_NAMES, check_place, search_engine, stored_schema
+from retriever.plans import ask_one
 from retriever.schema import Schema
 
 T = TypeVar("T")
 
+_SHOWN = 10  # indexes in an error; arbitrary
 _KINDS = {name.lower(): kind for name, kind in FIELD_KINDS.items()}
 
 
@@ -61,10 +63,21 @@ def live_schema(unknown: Retriever) -> Schema:
         return unknown._run("stored_schema", stored_schema(unknown._live.schema.name))
     except IndexMissing:
         name = unknown._live.schema.name
-        raise IndexMissing(f"no index {name!r} on this server; `retriever create` makes one") from None
+        raise IndexMissing(f"no index {name!r} on this server{_there(unknown)}; `retriever create` makes one") from None
     except ServerError:
         unknown._run("search_engine", search_engine(unknown._live))  # says which server it is, and what is needed
         raise
+
+
+def _there(unknown: Retriever) -> str:
+    """The indexes that there are, but for those of memories, which have commands of their own."""
+    try:
+        names = unknown._run("index_names", ask_one(INDEX_NAMES))
+    except PermissionDenied:
+        return ""
+    shown = [repr(name) for name in names if not name.startswith("{memory.")]
+    more = f", and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return f"; there is {', '.join(shown[:_SHOWN])}{more}" if shown else ""
 
 
 def _schema(declared: Mapping[str, Any]) -> Schema:

@@ -595,6 +595,7 @@ USES = {
     "index.create": [{"timeout_s": 1.0}],
     "index.wait": [{"timeout_s": 1.0}],
     "index.describe": [{}],
+    "index.still_filling": [{}],
     "index.stored_schema": [{"name": "ours"}],
     "read.get": [{"ids": "1", "return_vectors": False}, {"ids": ["1", "é"], "return_vectors": True}],
     "read.exists": [{"ids": "1"}, {"ids": ["1", "é"]}],

@@ -96,11 +96,13 @@ def test_query_says_what_is_wrong_in_one_sentence(url, pets, args, said):
     assert said in done.stderr
 
 
-def test_query_of_an_index_that_is_not_there(url, name):
-    """The missing index is named."""
+def test_query_of_an_index_that_is_not_there(url, name, pets):
+    """The missing index is named, and those that there are."""
     done = run("query", "my dog", "--index", name, url=url)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"retriever: no index {name!r} on this server; `retriever create` makes one\n"
+    assert done.stderr.startswith(f"retriever: no index {name!r} on this server; there is '")
+    assert done.stderr.endswith("; `retriever create` makes one\n")
+    assert repr(pets) in done.stderr or " more; " in done.stderr
 
 
 def test_query_refuses_vectors_of_another_embedder(url, name):
