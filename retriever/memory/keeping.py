@@ -42,6 +42,7 @@ from retriever.memory.finding import (
 from retriever.memory.policy import Policy, judge
 from retriever.memory.writing import BATCH, remove, write_chunks
 from retriever.operations import read, write
+from retriever.operations.write import IS_DOCUMENT
 from retriever.plans import Call, Command, Plan, ask_all, ask_one, raise_first
 from retriever.queries import check_bool, check_int
 from retriever.replies import integer, text_map
@@ -55,12 +56,12 @@ _FORGET = (
     "if redis.call('HGET', KEYS[4], 'revision') == ARGV[4] then redis.call('HSET', KEYS[4], ARGV[5], 1) end "
     "return redis.call('UNLINK', KEYS[1])"
 )
-# ARGV: the revision, then marks and 1 by turns.
-_MARK_FORGOTTEN = (
-    "if redis.call('HGET', KEYS[1], 'revision') ~= ARGV[1] then return 0 end "
-    "redis.call('HSET', KEYS[1], unpack(ARGV, 2)) return 1"
+# A chunk with its counters, and its document learns of it: at once, so that nobody is killed in between.
+_DELETE = (
+    "redis.call('HDEL', KEYS[2], ARGV[1]) redis.call('HDEL', KEYS[3], ARGV[1]) "
+    "if redis.call('HGET', KEYS[4], 'revision') == ARGV[2] then redis.call('HSET', KEYS[4], ARGV[3], 1) end "
+    f"if {IS_DOCUMENT} then return redis.call('UNLINK', KEYS[1]) end return 0"
 )
-
 
 # Only the version whose chunks were deleted, "" for none. It takes the marks of writers with it, who then begin again.
 _UNLINK_DOCUMENT = (
@@ -156,18 +157,19 @@ def delete_chunks(memory: Memory, ids: str | Iterable[str], reason: str | None, 
     if reason is not None and ours:
         entries = [_archived(memory, chunk, judge(chunk, memory.policy, now).score, reason, now) for chunk in ours]
         yield Call(memory.archive.append, (entries,))
-    by_document: dict[tuple[str, str], list[str]] = {}
-    for chunk in ours:
-        by_document.setdefault((chunk.doc_id, revision_of(chunk.id)), []).append(f"{FORGOTTEN}{chunk.chunk_index}")
-    # Before they go: killed in between, this is done when it is run again.
-    commands: list[Command[int]] = []
-    for (doc_id, revision), marks in by_document.items():
-        key = memory.names.document(doc_id)
-        for start in range(0, len(marks), 1000):
-            words = [word for mark in marks[start : start + 1000] for word in (mark, 1)]
-            commands.append(Command(("EVAL", _MARK_FORGOTTEN, 1, key, revision, *words), integer, key))
-    raise_first(*((yield from ask_all(commands)) if commands else ()))
-    return (yield from remove(memory, [chunk.id for chunk in ours]))
+    deleted = 0
+    for start in range(0, len(ours), BATCH):
+        answers = yield from ask_all([_deletion(memory, chunk) for chunk in ours[start : start + BATCH]])
+        raise_first(*answers)
+        deleted += sum(answers)
+    return deleted
+
+
+def _deletion(memory: Memory, chunk: Chunk) -> Command[int]:
+    key, names = memory.live.schema.prefix + chunk.id, memory.names
+    keys = (key, names.uses, names.used, names.document(chunk.doc_id))
+    words = (chunk.id, revision_of(chunk.id), f"{FORGOTTEN}{chunk.chunk_index}")
+    return Command(("EVAL", _DELETE, len(keys), *keys, *words), integer, key)
 
 
 @dataclass(frozen=True, slots=True)
