@@ -245,8 +245,16 @@ def erase(memory: Memory, *, everything: bool) -> Plan[Erased]:
     if everything:  # the counters of chunks that expired
         for key in (memory.names.uses, memory.names.used):
             yield from ask_one(Command(("DEL", key), integer, key))
-    archived, unread = yield Call(memory.archive.remove, (partial(_is_ours, memory),))
-    return Erased(erased, archived, tuple(map(str, unread)))
+    archived, unread = yield Call(_take_out, (memory,))
+    return Erased(erased, archived, unread)
+
+
+def _take_out(memory: Memory) -> tuple[int, tuple[str, ...]]:
+    """Take a store's lines out of its archive: how many there were, and those of which nobody knows whose they are."""
+    removed, damaged = memory.archive.remove(partial(_is_ours, memory))
+    entries = [entry for entry in memory.archive.entries() if isinstance(entry, Archived)]
+    nobodys = [entry.id for entry in entries if not isinstance(entry.metadata.get("namespace"), str)]
+    return removed, (*map(str, damaged), *(f"the line of {id}: it says no namespace" for id in nobodys))
 
 
 # What an archived chunk is made of again; the rest of a Chunk tells of one search.

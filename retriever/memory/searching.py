@@ -14,7 +14,7 @@ from fields.kinds import Numeric, Tag
 from fields.names import utf8
 from fields.vectors import embedding_matrix
 from retriever.documents import Document, FusedHit, Hit, Hits
-from retriever.fusion import CHANNELS, Channel, Rrf, as_fusion, greatest
+from retriever.fusion import CHANNELS, Rrf, as_fusion
 from retriever.memory.chunks import (
     Chunk,
     chunk_id,
@@ -210,9 +210,7 @@ def _candidates(
     if not use_fts:
         metric = live.schema.vector.metric
         return hits, [relevance_of_distance(hit.vector_distance or 0.0, metric) for hit in hits]
-    ran: list[Channel] = [channel for channel in CHANNELS if f"{channel}_candidates" in hits.stats]
-    texts = hits.stats.get("texts", 1)  # what each of them contributes is added up
-    top = (greatest(chosen, ran) or 0.0) * texts or max((hit.fused_score for hit in hits), default=1.0) or 1.0
+    top = hits.stats.get("greatest") or max((hit.fused_score for hit in hits), default=1.0) or 1.0
     return hits, [min(1.0, max(0.0, hit.fused_score / top)) for hit in hits]
 
 

@@ -24,7 +24,20 @@ from fields.names import TEXT_FIELD, stamp_field, utf8
 from fields.vectors import embedding_matrix, vector_bytes, vector_from_bytes
 from retriever.documents import FusedHit, Hits
 from retriever.errors import NotSupported, ServerError
-from retriever.fusion import CHANNELS, Append, Fused, Fusion, Linear, Rrf, as_fusion, fuse, mmr, summed
+from retriever.fusion import (
+    CHANNELS,
+    Append,
+    Channel,
+    Fused,
+    Fusion,
+    Linear,
+    Rrf,
+    as_fusion,
+    fuse,
+    greatest,
+    mmr,
+    summed,
+)
 from retriever.operations.index import Live, check_place, check_size, dims_of, known_schema, still_filling
 from retriever.operations.search import Shape, each_alone, field_names, reranker_of, returned_names, shape
 from retriever.operations.words import MAX_TERMS, Ranked, Words, text_engine, words
@@ -141,8 +154,6 @@ def retrieve(
     if by_text:
         yield from text_engine(live)
     legs = [_Leg(each, terms[at] if by_text else ()) for at, each in enumerate(texts)] or [_Leg(None, ())]
-    if len(legs) > 1:
-        answer.stats["texts"] = len(legs)
     if by_vector:
         yield from _embed(live, legs, vector, asked, answer, alone=not by_text)
     yield from _search(live, legs, asked, answer)
@@ -377,6 +388,12 @@ class _Leg:
     worded: list[tuple[str, float]] | None = None
     held: Callable[[str], tuple[str, ...]] = lambda _: ()
 
+    @property
+    def ran(self) -> list[Channel]:
+        """The channels that gave it a ranking."""
+        channels: tuple[tuple[Channel, object], ...] = (("vector", self.near), ("text", self.worded))
+        return [channel for channel, ranking in channels if ranking is not None]
+
 
 def _terms(schema: Schema, text: str, answer: _Answer) -> list[str]:
     assert schema.analysis is not None
@@ -470,6 +487,9 @@ def _search(live: Live, legs: Sequence[_Leg], asked: _Asked, answer: _Answer) ->
     for name, found in (("vector", [leg.near for leg in legs]), ("text", [leg.worded for leg in legs])):
         if any(ranking is not None for ranking in found):
             answer.stats[f"{name}_candidates"] = sum(len(ranking or ()) for ranking in found)
+    bounds = [greatest(asked.fusion, ran) for leg in legs if (ran := leg.ran)]
+    if None not in bounds:
+        answer.stats["greatest"] = sum(bound for bound in bounds if bound is not None)
 
 
 def _ranked(made: Words, replies: Sequence[tuple[Command[Rows], Any]]) -> Ranked | Exception:

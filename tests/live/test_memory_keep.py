@@ -813,13 +813,17 @@ def test_an_erasure_that_is_killed_is_done_by_the_next(memory, raw):
 async def test_a_line_that_cannot_be_read_is_nobody_s(remember):
     """It stays in the archive, and the report names it."""
     store = await remember(user="a")
-    remember.archive.write_text("{broken\n")
     await store.ingest(note("old", "t", importance=0.1))
     await store.forget(dry_run=False)
+    (entry,) = Archive(remember.archive).entries()
+    remember.archive.write_text("{broken\n")
+    nobodys = replace(entry, id="d/r/0", metadata={"user": "a"})
+    Archive(remember.archive).append([nobodys, entry])
     erased = await store.erase()
-    assert (erased.archived, len(erased.unread)) == (1, 1)
+    assert (erased.archived, len(erased.unread)) == (1, 2)
+    assert erased.unread[1] == "the line of d/r/0: it says no namespace"
     assert erased.unread[0].startswith("line 1: not JSON")
-    assert remember.archive.read_text() == "{broken\n"
+    assert remember.archive.read_text() == f"{{broken\n{nobodys.to_json()}\n"
 
 
 def ingesting_of(store, text="one\ntwo", source="s"):

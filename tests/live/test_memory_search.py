@@ -73,6 +73,8 @@ async def test_relevance_of_several_texts_is_a_share_too(remember):
     assert shares == sorted(shares, reverse=True)
     assert 0.5 < shares[0] < 1.0
     assert len(set(shares[:3])) == 3
+    more = (await store.search("at 0", k=10, expand=lambda query: ["at 1", "at 2", "the"])).chunks
+    assert more[0].relevance > 0.9 * shares[0]  # "the" has no words, so its words can give nothing
 
 
 async def test_appended_words_change_nothing_else(remember):
