@@ -200,21 +200,27 @@ class Archive:
         the two is whole at any moment.
         Raises InvalidInput for a path that is no plain file; OSError, with the path, when the disk does not take it.
         """
-        first = list(self.entries()) if self.path.exists() else []
-        if not any(isinstance(entry, Archived) and gone(entry) for entry in first):
-            return 0, [entry for entry in first if isinstance(entry, Damage)]
+        damaged, any_gone = list[Damage](), False
+        for entry in self.entries():
+            if isinstance(entry, Damage):
+                damaged.append(entry)
+            else:
+                any_gone = any_gone or gone(entry)
+        if not any_gone:  # then it need not be writable
+            return 0, damaged
         path = Path(os.path.realpath(self.path))
-        removed, kept, damaged = 0, 0, list[Damage]()
+        removed = kept = 0
+        damaged.clear()
         try:
             with _locked_for_writing(path) as file, _replacing(path, os.fstat(file)) as (anew, replace):
                 with open(path, "rb") as lines:
                     for line in lines:
-                        entry = _entry(line, kept + 1) if line.strip() else None
-                        if isinstance(entry, Archived) and gone(entry):
+                        read = _entry(line, kept + 1) if line.strip() else None
+                        if isinstance(read, Archived) and gone(read):
                             removed += 1
                             continue
-                        if isinstance(entry, Damage):
-                            damaged.append(entry)
+                        if isinstance(read, Damage):
+                            damaged.append(read)
                         kept += 1
                         anew.write(line)
                 replace()
