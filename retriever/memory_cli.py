@@ -27,7 +27,7 @@ from rich.text import Text as Line
 from retriever.client import Retriever
 from retriever.embedded import EmbeddedServer
 from retriever.errors import IndexMissing
-from retriever.memory.chunks import Chunk, Names, iso
+from retriever.memory.chunks import Chunk, Names, Scope, iso
 from retriever.memory.finding import unknown_ids
 from retriever.memory.ingesting import Ingested, IngestReport
 from retriever.memory.keeping import CLEAR, Forgotten
@@ -529,8 +529,7 @@ def erase(
     nothing was there it ends with 1. So does a line of the archive that cannot be
     read: it may be anybody's, and stays.
     """
-    scope = {"user": place.user, "agent": place.agent, "session": place.session}
-    said = [f"{name} {value!r}" for name, value in scope.items() if value is not None]
+    said = [f"{name} {value!r}" for name, value in Scope(place.user, place.agent, place.session).fields.items()]
     if bool(said) == everything:
         raise typer.BadParameter("one of them is needed", param_hint="--user, --agent, --session / --everything")
     ask, whose = asker(silent=yes), plain(f"{', '.join(said) or 'everybody'} in namespace {place.namespace!r}")

@@ -212,11 +212,16 @@ def chunk_id(doc_id: str, revision: str, index: int) -> str:
     return f"{doc_id}/{revision}/{index}"
 
 
-def is_chunk_id(id: str) -> bool:
-    """Whether it could be the id of a chunk: another program may keep hashes under the prefix."""
-    document, _, rest = id.partition("/")
-    revision, _, index = rest.partition("/")
-    return bool(document and revision) and index.isdecimal() and "\ufffd" not in id
+def place_of(id: str) -> tuple[str, str, int] | None:
+    """A chunk's document, the revision of it, and its place there.
+
+    None for what is no chunk's id: another program may keep hashes under the prefix.
+    """
+    parts = id.split("/")
+    # No document has 10 digits of chunks, and int() refuses 5,000.
+    if len(parts) != 3 or not all(parts) or not parts[2].isdecimal() or len(parts[2]) > 9:
+        return None
+    return parts[0], parts[1], int(parts[2])
 
 
 def revision_of(id: str) -> str:
@@ -272,7 +277,8 @@ def document_id(source: str, scope: Scope) -> str:
     The same for the same source and scope, whatever the content; another for another user's same source.
     """
     identity = json.dumps([source, scope.fields], sort_keys=True)  # quotes, so that no source spells another's scope
-    # 100,000 users, each with a source of the same name, meet within 32 bits; two sources of one name do not occur.
+    # 100,000 users, each with a source of the same name, meet within 32 bits. Without a scope sources that meet are
+    # rare, and the second one is refused.
     digest = hashlib.blake2b(identity.encode(), digest_size=12 if scope.fields else 4).hexdigest()
     plain = unicodedata.normalize("NFKD", source).encode("ascii", "ignore").decode()
     slug = re.sub(r"[^a-z0-9]+", "-", plain.rstrip("/").rpartition("/")[2].lower()).strip("-")[:40].strip("-")

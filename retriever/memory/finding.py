@@ -5,7 +5,7 @@ The store is the index: one hash per chunk, one small hash per document beside i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from retriever.memory.chunks import (
     check_tags,
     chunk_id,
     chunk_of,
-    is_chunk_id,
+    place_of,
     tags_filter,
 )
 from retriever.memory.policy import Policy
@@ -83,16 +83,15 @@ def matching(memory: Memory, *filters: Filter | None, limit: int = _FOUND) -> Pl
         )
         if rows.total <= limit or limit < _FOUND:
             prefix = len(live.schema.prefix.encode())
-            found = {key[prefix:].decode(errors="replace") for key, _ in rows.rows}
-            return sorted(filter(is_chunk_id, found), key=_place)
+            return _in_order(key[prefix:].decode(errors="replace") for key, _ in rows.rows)
     found = yield from read.matching_ids(live, whole)
-    return sorted(filter(is_chunk_id, found), key=_place)[: limit if limit < _FOUND else None]
+    return _in_order(found)[: limit if limit < _FOUND else None]
 
 
-def _place(id: str) -> tuple[str, str, int]:
-    document, _, rest = id.partition("/")
-    revision, _, index = rest.partition("/")
-    return document, revision, int(index) if index.isdecimal() else 0
+def _in_order(ids: Iterable[str]) -> list[str]:
+    """Those of the ids that are of chunks, by document, revision and place."""
+    places = {id: place for id in ids if (place := place_of(id)) and "\ufffd" not in id}  # that was no text
+    return sorted(places, key=places.__getitem__)
 
 
 def chunks_by_id(memory: Memory, ids: Sequence[str]) -> Plan[list[Chunk]]:
@@ -183,7 +182,7 @@ def walk(memory: Memory) -> Plan[list[Chunk]]:
     steps = yield from read.start_walk()
     while steps.nodes:
         page = yield from read.page(memory.live, steps, whole, 1000)
-        fresh = [each for each in page if each.id not in seen and is_chunk_id(each.id) and each.fields.get("doc_id")]
+        fresh = [each for each in page if each.id not in seen and place_of(each.id) and each.fields.get("doc_id")]
         seen.update(document.id for document in fresh)
         counted = yield from counters(memory, [document.id for document in fresh])
         chunks += [chunk_of(document, *each) for document, each in zip(fresh, counted, strict=True)]
